@@ -1,0 +1,54 @@
+# Everything a person or CI types. `make` alone prints what there is.
+.DEFAULT_GOAL := help
+.PHONY: help setup venv check test test-fast demo up down bench lock clean
+
+PYTHON := .venv/bin/python
+SERVER := .venv/bin/promigence-server
+CODE := $(wildcard app infra workers guest sdk demo tests bench)
+# Simulated machines need no hypervisor, so no more than the virtual environment is set up for them.
+SETUP_FOR_STACK := $(if $(filter fake,$(MACHINES)),venv,setup)
+
+help: ## this text
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install and build all that the product needs here; again is quick
+	@infra/setup/run >&2
+
+venv: ## only the virtual environment .venv, from hashed requirements
+	@infra/setup/run venv >&2
+
+check: venv ## linters, types, import contracts, architecture tests
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy $(CODE)
+	.venv/bin/lint-imports --no-logo
+	$(PYTHON) -m pytest -q tests/architecture
+
+test-fast: venv ## tests without machines, within a minute
+	$(PYTHON) -m pytest -q -m "not machines and not services" tests
+
+test: setup ## set-up and all tests, on real machines
+	$(PYTHON) -m pytest tests
+
+demo: setup ## set-up and the main job on real machines; JSON=1 ends with one JSON line
+	@$(PYTHON) -m demo $(if $(JSON),--json)
+
+up: $(SETUP_FOR_STACK) ## start the stack here; MACHINES=fake simulates the machines
+	@$(SERVER) up $(if $(MACHINES),--machines $(MACHINES))
+
+down: ## stop the stack of this checkout, also after a crash
+	@if [ -x $(SERVER) ]; then $(SERVER) down; fi
+
+bench: setup ## measure; results as JSON under bench/results/
+	$(PYTHON) -m bench
+
+# Resolved for Linux and every supported Python at once; a lock file names no index and no host.
+LOCK := .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--upgrade --group build pyproject.toml sdk/pyproject.toml
+lock: venv ## choose versions anew: requirements.txt (run time), requirements-dev.txt (checkout)
+	$(LOCK) --output-file requirements.txt
+	$(LOCK) --group dev --constraint requirements.txt --output-file requirements-dev.txt
+
+clean: down ## remove what set-up and tests made in this checkout
+	rm -rf .promigence .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Promigence for Python."""

@@ -1,0 +1,1 @@
+"""The processes of the server: Celery tasks as doorbells, billing, recovery, the watcher, the command line."""
