@@ -1,0 +1,218 @@
+"""What a machine is, what it is told at the barrier, what it runs and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
+TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """What one fork reserves in full on its host."""
+
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+
+
+class Accelerator(StrEnum):
+    KVM = "kvm"
+    TCG = "tcg"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreKey:
+    """What a frozen machine is tied to: it restores only where all of this is the same."""
+
+    qemu_build: str
+    machine_type: str
+    accelerator: Accelerator
+    cpu_model: str
+
+    def __str__(self) -> str:
+        parts = (self.qemu_build, self.machine_type, self.accelerator.value, self.cpu_model)
+        return "/".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a machine must be gone and until when it may be started, on this host's boot-time clock."""
+
+    boot_ns: int
+    start_by_boot_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class BootImage:
+    """What a template boots from. `root_disk` is a raw ext4 image, copied before it is written."""
+
+    root_disk: Path
+    kernel: Path
+    initramfs: Path
+    tools_disk: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A frozen machine on this host: memory, device state and disks that belong together."""
+
+    bundle_id: str
+    directory: Path
+    shape: Shape
+    restore_key: RestoreKey
+    boot_id: str
+    disk_id: str
+
+    @property
+    def memory(self) -> Path:
+        return self.directory / "memory.img"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state.bin"
+
+    @property
+    def root_disk(self) -> Path:
+        return self.directory / "root.img"
+
+    @property
+    def tools_disk(self) -> Path:
+        return self.directory / "tools.img"
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Enough to find a machine again after its worker restarted."""
+
+    name: str
+    pid: int
+    keeper_pid: int
+    started_boot_ns: int
+
+
+class DeathCause(StrEnum):
+    """Why a machine's process ended, as its keeper and monitor saw it.
+
+    `SHUTDOWN` and `PANICKED`: the guest did it; its monitor's event is the evidence, and we ended the process thereupon.
+    """
+
+    ASKED = "asked"
+    DEADLINE = "deadline"
+    SHUTDOWN = "shutdown"
+    PANICKED = "panicked"
+    SIGNAL = "signal"
+    EXIT = "exit"
+    KEEPER_LOST = "keeper_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A machine that is gone. `ended_boot_ns` is when its process was known to be gone."""
+
+    cause: DeathCause
+    exit_code: int | None
+    signal: int | None
+    ended_boot_ns: int
+    late_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorEvent:
+    """One event of the machine's monitor (QMP), with the host's boot-time reading."""
+
+    name: str
+    data: dict[str, object]
+    boot_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes one fork different from its siblings; told in the barrier's one line."""
+
+    fork_id: str
+    hostname: str
+    generation: str
+    machine_id: str
+    nonce: str
+    entropy: bytes = field(repr=False)
+    wall_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Awake:
+    """A guest's answer at the barrier, and the host's wall clock around it (ns since the epoch)."""
+
+    nonce: str
+    boot_id: str
+    sample: str
+    guest_wall_ns: int
+    host_wall_ns: int
+    hostname: str
+    machine_id: str
+    host_key_sound: bool
+    reseeded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What the tools disk's probe saw in a guest, over the command channel.
+
+    `marker` is the marker as read back from the root disk; `foreign_markers` are those of other forks that were found
+    there. `refused_target_reached`: a target outside the allow-list answered, by the proxy or directly.
+    """
+
+    exit_code: int
+    disk_id: str
+    marker: str
+    foreign_markers: tuple[str, ...]
+    interfaces: tuple[str, ...]
+    refused_target_reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of a guest: argv as it is executed; `timeout_ns` is its own limit, kept in the guest.
+
+    `user` is a name or a uid in the guest; None is root.
+    """
+
+    argv: tuple[str, ...]
+    timeout_ns: int
+    cwd: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    user: str | None = None
+    output_limit_bytes: int = OUTPUT_LIMIT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEnd:
+    """How a command ended. `exit_code` only if it ended by itself; output is head and tail when cut."""
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    duration_ns: int
+    stdout: bytes = field(repr=False, default=b"")
+    stderr: bytes = field(repr=False, default=b"")
+    truncated: bool = False
+    victim_of_own_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A host's fitness as data; `missing` says in words what this host cannot do."""
+
+    host_id: str
+    boot_id: str
+    accelerator: Accelerator
+    accelerator_reason: str
+    restore_keys: tuple[RestoreKey, ...]
+    cpu_model: str
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    missing: tuple[str, ...] = ()
