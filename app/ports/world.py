@@ -7,6 +7,7 @@ A port raises only errors of `app/errors.py`; a fault of an environment is `Envi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -274,16 +275,16 @@ class Bells(Protocol):
         """Some fork waits for a host."""
         ...
 
-    def fork(self, host_id: str) -> None:
-        """Forks are placed on this host."""
+    def fork(self, host_id: str, count: int = 1) -> None:
+        """So many forks are placed on this host: ring as many workers, no more than it runs at once."""
         ...
 
     def build(self, host_id: str, build_id: str) -> None:
         """A template is placed on this host."""
         ...
 
-    def verify(self, build_id: str) -> None:
-        """A build's verification forks have ended, or its template has."""
+    def verify(self, host_id: str, build_id: str) -> None:
+        """All forks of a build's internal run have ended; `host_id` holds its candidate."""
         ...
 
     def exec(self, host_id: str, exec_id: str) -> None:
@@ -300,4 +301,18 @@ class Bells(Protocol):
 
     def woken(self, exec_id: str) -> None:
         """The result of this command is stored (for API handlers that wait)."""
+        ...
+
+
+class Waiter(Protocol):
+    async def wait(self, timeout_s: float) -> bool:
+        """True when woken since the listening began, False after `timeout_s`."""
+        ...
+
+
+class Wakes(Protocol):
+    """The other end of `Bells.woken`, for async API handlers: listen first, then read the row, then wait."""
+
+    def listening(self, exec_id: str) -> AbstractAsyncContextManager[Waiter]:
+        """Without the queue it still returns a waiter, which then only times out (1 s at most, so that rows are re-read)."""
         ...

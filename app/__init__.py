@@ -1,0 +1,1 @@
+"""Promigence in plain Python: domain, flow and API; knows no vendor."""

@@ -1,0 +1,66 @@
+"""What a fork-hour of a shape costs, committed and on demand; a card has a version and never changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.domain.machine import Shape
+from app.errors import BadRequest
+
+
+class Basis(StrEnum):
+    COMMITTED = "committed"
+    ON_DEMAND = "on_demand"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The rate that a run is priced at, wholly: micro-dollars per fork-hour."""
+
+    micros_per_hour: int
+    basis: Basis
+    card_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One line of a card."""
+
+    shape: Shape
+    committed_micros_per_hour: int
+    on_demand_micros_per_hour: int
+
+
+@dataclass(frozen=True, slots=True)
+class RateCard:
+    """Prices by shape. A shape that is not listed costs what the cheapest listed shape that holds it costs."""
+
+    version: str
+    prices: tuple[Price, ...]
+    basis: Basis = Basis.COMMITTED
+
+    def rate(self, shape: Shape) -> Rate:
+        """Raises BadRequest(shape_not_priced), naming the largest shape that is."""
+        holding = [price for price in self.prices if _holds(price.shape, shape)]
+        if not holding:
+            largest = max(price.shape for price in self.prices)
+            raise BadRequest(
+                "shape_not_priced",
+                f"rate card {self.version} has no price for {shape}; its largest shape is {largest}",
+            )
+        micros = min(self._micros(price) for price in holding)
+        return Rate(micros, self.basis, self.version)
+
+    def _micros(self, price: Price) -> int:
+        if self.basis is Basis.COMMITTED:
+            return price.committed_micros_per_hour
+        return price.on_demand_micros_per_hour
+
+
+def _holds(listed: Shape, asked: Shape) -> bool:
+    return (
+        listed.vcpus >= asked.vcpus
+        and listed.memory_mib >= asked.memory_mib
+        and listed.disk_gib >= asked.disk_gib
+    )

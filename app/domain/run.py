@@ -1,0 +1,266 @@
+"""What a caller asks for (a run's spec), and the rows that a run consists of: forks, attempts, commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from app.domain.checks import Check
+from app.domain.failure import Failure
+from app.domain.fork import EndReason, ForkState, Outcome
+from app.domain.machine import RestoreKey, Shape
+from app.domain.money import NS_PER_SECOND
+from app.domain.quote import Quote
+
+DEFAULT_TIMEOUT_NS = 3600 * NS_PER_SECOND
+MAX_PARALLEL_EXECS = 8
+
+
+class GuestFaults(StrEnum):
+    """Whose fault it is when a guest dies of itself once a command may have started."""
+
+    ENVIRONMENT = "environment"
+    TASK = "task"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSpec:
+    """A command as the caller gave it; `{"sh": s}` has become `("/bin/sh", "-c", s)`."""
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    user: str | None = None
+    timeout_ns: int = DEFAULT_TIMEOUT_NS
+    environment_exit_codes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Forks of one snapshot that belong together, such as the samples of one prompt."""
+
+    snapshot: str
+    count: int
+    key: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """Everything that `runs.start` was given. Exactly one of `exec` and `hold_ns` is set."""
+
+    groups: tuple[Group, ...]
+    cap_micros: int
+    exec: ExecSpec | None = None
+    grade: ExecSpec | None = None
+    hold_ns: int | None = None
+    verify_each: bool = True
+    environment_retries: int = 2
+    rerun_started: bool = False
+    guest_faults: GuestFaults = GuestFaults.ENVIRONMENT
+    egress: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    queue_timeout_ns: int = 3600 * NS_PER_SECOND
+
+    @property
+    def count(self) -> int:
+        return sum(group.count for group in self.groups)
+
+
+class RunKind(StrEnum):
+    """A user's run, or the internal run of a build: its template and its verification forks."""
+
+    USER = "user"
+    BUILD = "build"
+
+
+class RunState(StrEnum):
+    ACTIVE = "active"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's row. `budget = pool + granted + charged`, always."""
+
+    run_id: str
+    project_id: str
+    kind: RunKind
+    state: RunState
+    spec: RunSpec
+    quote: Quote
+    budget_micros: int
+    pool_micros: int
+    granted_micros: int
+    charged_micros: int
+    created_ns: int
+    ended_ns: int | None = None
+
+
+class Role(StrEnum):
+    FORK = "fork"
+    TEMPLATE = "template"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a fork's deciding command left behind; `seconds` are measured, never the configured limit."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    stdout_tail: str = ""
+    stderr_tail: str = ""
+    truncated: bool = False
+    duration_ns: int = 0
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A fork's row: where it stands, what it may spend, what it needs of a host."""
+
+    fork_id: str
+    run_id: str
+    project_id: str
+    index: int
+    snapshot: str
+    bundle_id: str
+    restore_key: RestoreKey | None
+    shape: Shape
+    grant_micros: int
+    worst_micros: int
+    worst_attempt_ns: int
+    smallest_micros: int
+    key: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    role: Role = Role.FORK
+    state: ForkState = ForkState.QUEUED
+    reason: EndReason | None = None
+    outcome: Outcome | None = None
+    stop_asked: EndReason | None = None
+    host_id: str | None = None
+    avoid_hosts: tuple[str, ...] = ()
+    attempt_id: str | None = None
+    attempts: int = 0
+    result: Result = field(default_factory=Result)
+    checks: tuple[Check, ...] = ()
+    failure: Failure | None = None
+    queued_ns: int = 0
+    ready_ns: int | None = None
+    ended_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One machine's life for one fork. Readings are of the host's boot-time clock, comparable within `boot_id`."""
+
+    attempt_id: str
+    fork_id: str
+    run_id: str
+    number: int
+    host_id: str
+    claim: str
+    boot_id: str
+    opened_boot_ns: int
+    lease_ns: int
+    micros_per_hour: int
+    ready_boot_ns: int | None = None
+    closed_boot_ns: int | None = None
+    charged_micros: int = 0
+    verification_micros: int = 0
+    late_ns: int = 0
+    intent: bool = False
+    failure: Failure | None = None
+
+    @property
+    def deadline_boot_ns(self) -> int:
+        return self.opened_boot_ns + self.lease_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a worker holds while it acts on a machine: the rows as they were when it claimed them."""
+
+    attempt: Attempt
+    fork: Fork
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How an attempt is closed. `then` None sends the fork back to wait for another machine (a replacement)."""
+
+    closed_boot_ns: int
+    then: EndReason | None
+    result: Result = field(default_factory=Result)
+    failure: Failure | None = None
+    checks: tuple[Check, ...] = ()
+    late_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What a closing brought about, for the bells that follow it."""
+
+    fork_state: ForkState
+    run_ended: bool
+    build_id: str | None = None
+    lost_exec_ids: tuple[str, ...] = ()
+
+
+class ExecPurpose(StrEnum):
+    """What a command is for; the platform's own (test) never counts as the task's."""
+
+    TEST = "test"
+    TASK = "task"
+    GRADE = "grade"
+    HELD = "held"
+    UPLOAD = "upload"
+    DOWNLOAD = "download"
+
+
+class ExecState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """One command, or one file moved, on one machine. RUNNING means that the intent is committed."""
+
+    exec_id: str
+    fork_id: str
+    attempt_id: str
+    project_id: str
+    purpose: ExecPurpose
+    spec: ExecSpec | None
+    state: ExecState = ExecState.QUEUED
+    result: ExecResult | None = None
+    failure: Failure | None = None
+    file: FileMove | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileMove:
+    """A file between the blobs and a guest."""
+
+    guest_path: str
+    sha256: str | None = None
+    mode: int = 0o644
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """A command's end, as the caller reads it. `error` is the code and message of a refused file move."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    duration_ns: int = 0
+    error: tuple[str, str] | None = None

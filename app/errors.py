@@ -1,0 +1,122 @@
+"""Every error that Promigence raises on purpose.
+
+    PromigenceError
+    ├── BadRequest            400  the caller's input is wrong; nothing was done
+    ├── Unauthorized          401  no key, a wrong key, a revoked key
+    ├── Forbidden             403  this key or this operator does not allow it
+    ├── NotFound              404
+    ├── Conflict              409  the thing exists and its state forbids this
+    │   ├── SnapshotRefused        a snapshot that did not pass its own checks
+    │   └── StaleClaim             a late result: another worker holds the claim now
+    ├── TooLarge              413
+    ├── Unavailable           503  try again later; nothing was done
+    └── EnvironmentFault      (never an HTTP answer of its own) the environment failed, not the task
+
+Each carries `code` (stable, for programs), `message` (for people: what to do), `status`, `retryable` and `details`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+__all__ = [
+    "BadRequest",
+    "Conflict",
+    "EnvironmentFault",
+    "FailureKind",
+    "Forbidden",
+    "NotFound",
+    "PromigenceError",
+    "SnapshotRefused",
+    "StaleClaim",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+]
+
+
+class FailureKind(StrEnum):
+    """What can go wrong with an environment; `app/domain/failure.py` says what follows from each."""
+
+    NO_CAPACITY = "no_capacity"
+    SNAPSHOT_UNAVAILABLE = "snapshot_unavailable"
+    SNAPSHOT_CORRUPT = "snapshot_corrupt"
+    RESTORE_FAILED = "restore_failed"
+    BARRIER_FAILED = "barrier_failed"
+    CONTRACT_BROKEN = "contract_broken"
+    OWN_TEST_FAILED = "own_test_failed"
+    EXEC_NOT_STARTED = "exec_not_started"
+    GUEST_LOST = "guest_lost"
+    GUEST_HUNG = "guest_hung"
+    GUEST_PANICKED = "guest_panicked"
+    GUEST_OUT_OF_MEMORY = "guest_out_of_memory"
+    HOST_STALLED = "host_stalled"
+    EGRESS_LOST = "egress_lost"
+    HOST_OUT_OF_MEMORY = "host_out_of_memory"
+    HOST_DISK_FULL = "host_disk_full"
+    HOST_LOST = "host_lost"
+    WORKER_LOST = "worker_lost"
+    REPORTED_BY_COMMAND = "reported_by_command"
+
+
+class PromigenceError(Exception):
+    """Base of the tree."""
+
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, code: str, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+
+class BadRequest(PromigenceError):
+    status = 400
+
+
+class Unauthorized(PromigenceError):
+    status = 401
+
+
+class Forbidden(PromigenceError):
+    status = 403
+
+
+class NotFound(PromigenceError):
+    status = 404
+
+
+class Conflict(PromigenceError):
+    status = 409
+
+
+class SnapshotRefused(Conflict):
+    """`details` has `check`, `output` and `reproduce` (how to run it by hand)."""
+
+
+class StaleClaim(Conflict):
+    """Raised by a fenced write whose claim is no longer held; the late result is dropped."""
+
+    def __init__(self, attempt_id: str) -> None:
+        super().__init__("stale_claim", f"attempt {attempt_id} is no longer held by this claim")
+
+
+class TooLarge(PromigenceError):
+    status = 413
+
+
+class Unavailable(PromigenceError):
+    status = 503
+    retryable = True
+
+
+class EnvironmentFault(PromigenceError):
+    """A fault of the environment, raised by Machines, Guest and Bundles with the facts that were seen."""
+
+    def __init__(self, kind: FailureKind, message: str, **evidence: object) -> None:
+        super().__init__(kind.value, message, **evidence)
+        self.kind = kind
+        self.evidence = evidence

@@ -1,0 +1,1 @@
+"""The verbs: one file a step, each taking ports."""

@@ -1,0 +1,56 @@
+"""Every port in one place to import from, and the bundle of them that verbs take."""
+
+from __future__ import annotations
+
+from app.ports.bundle import HostPorts, Ports
+from app.ports.store import (
+    Attempts,
+    Builds,
+    Execs,
+    Hosts,
+    Keys,
+    Meter,
+    Meters,
+    Quotes,
+    Receipts,
+    Runs,
+    Snapshots,
+)
+from app.ports.world import (
+    Bells,
+    Blobs,
+    Bundles,
+    Clock,
+    Guest,
+    GuestEvents,
+    Images,
+    Machines,
+    Waiter,
+    Wakes,
+)
+
+__all__ = [
+    "Attempts",
+    "Bells",
+    "Blobs",
+    "Builds",
+    "Bundles",
+    "Clock",
+    "Execs",
+    "Guest",
+    "GuestEvents",
+    "HostPorts",
+    "Hosts",
+    "Images",
+    "Keys",
+    "Machines",
+    "Meter",
+    "Meters",
+    "Ports",
+    "Quotes",
+    "Receipts",
+    "Runs",
+    "Snapshots",
+    "Waiter",
+    "Wakes",
+]

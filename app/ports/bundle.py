@@ -1,0 +1,65 @@
+"""The ports that a process holds: the control plane's, and a host's beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.domain.rates import RateCard
+from app.ports.store import (
+    Attempts,
+    Builds,
+    Execs,
+    Hosts,
+    Keys,
+    Meters,
+    Quotes,
+    Receipts,
+    Runs,
+    Snapshots,
+)
+from app.ports.world import Bells, Blobs, Bundles, Clock, Guest, Images, Machines
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the operator allows. `egress` are the `host:port` patterns that a caller may ask for; none by default."""
+
+    max_forks_per_run: int = 5000
+    egress: tuple[str, ...] = ()
+    quote_life_ns: int = 900 * 1_000_000_000
+    max_shape_vcpus: int = 64
+    max_shape_memory_mib: int = 262_144
+    max_shape_disk_gib: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What every process of the deployment has: rows, bells, clock, blobs, prices, limits."""
+
+    keys: Keys
+    receipts: Receipts
+    snapshots: Snapshots
+    quotes: Quotes
+    runs: Runs
+    attempts: Attempts
+    execs: Execs
+    builds: Builds
+    hosts: Hosts
+    meters: Meters
+    bells: Bells
+    blobs: Blobs
+    clock: Clock
+    rates: RateCard
+    images: Images
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class HostPorts:
+    """What a host has beside them; `claim` names this worker process in every fenced write."""
+
+    host_id: str
+    claim: str
+    machines: Machines
+    guest: Guest
+    bundles: Bundles

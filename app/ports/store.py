@@ -1,0 +1,323 @@
+"""The rows, by noun. Every method is one transaction; every write that follows a machine's work is fenced by its claim.
+
+Times that decide anything here (heartbeats, claims, ages, expiries) are the database's. Money moves by relative updates
+under the run's lock, and named constraints hold `budget = pool + granted + charged`, each at least 0.
+A database that is away raises Unavailable(database_away).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.domain.account import Key, Receipt
+from app.domain.checks import Check
+from app.domain.fork import EndReason
+from app.domain.machine import Fingerprint
+from app.domain.placement import Host, Placement, Waiting
+from app.domain.quote import Quote
+from app.domain.report import AttemptLine
+from app.domain.run import (
+    Attempt,
+    Claimed,
+    Closed,
+    Closing,
+    Exec,
+    ExecResult,
+    Fork,
+    Run,
+)
+from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
+
+
+class Keys(Protocol):
+    """Projects and their API keys."""
+
+    def create(self, project_id: str, name: str) -> tuple[Key, str]:
+        """A new key and its secret (`pmg_` and 256 random bits), which is not kept. Makes the project if need be."""
+        ...
+
+    def list(self) -> tuple[Key, ...]: ...
+
+    def revoke(self, key_id: str) -> Key:
+        """Twice is safe. Raises NotFound."""
+        ...
+
+    def project_of(self, secret: str) -> str:
+        """Raises Unauthorized(wrong_key, revoked_key)."""
+        ...
+
+
+class Receipts(Protocol):
+    """Answers already given, by idempotency key. They are written with the effect (`Runs.start`, `Builds.start`)."""
+
+    def find(self, project_id: str, key: str) -> Receipt | None:
+        """None after 24 h."""
+        ...
+
+
+class Snapshots(Protocol):
+    def get(self, project_id: str, ref: str) -> Snapshot:
+        """`name` (its newest version) or `name@3`. Raises NotFound(unknown_snapshot), naming near ones."""
+        ...
+
+    def list(self, project_id: str) -> tuple[Snapshot, ...]: ...
+
+    def delete(self, project_id: str, ref: str) -> tuple[Snapshot, ...]:
+        """Every version of a bare name, or one. Raises NotFound, Conflict(snapshot_in_use) while a live run needs it.
+
+        A deleted version's number is never given again.
+        """
+        ...
+
+    def bundle_ids(self) -> frozenset[str]:
+        """All bundles that a stored snapshot or an unfinished build owns: everything else is a leak."""
+        ...
+
+
+class Quotes(Protocol):
+    def save(self, project_id: str, quote: Quote, spec_sha256: str) -> None: ...
+
+    def get(self, project_id: str, quote_id: str) -> tuple[Quote, str]:
+        """The quote and the sha256 of the spec that it was made for. Raises NotFound(unknown_quote)."""
+        ...
+
+
+class Runs(Protocol):
+    def start(self, run: Run, forks: tuple[Fork, ...], receipt: Receipt | None) -> None:
+        """Rows, budget and grants in one transaction. Raises Conflict(idempotency_race): read the receipt and answer it."""
+        ...
+
+    def get(self, project_id: str, run_id: str) -> Run:
+        """Raises NotFound(unknown_run)."""
+        ...
+
+    def list(
+        self, project_id: str, labels: dict[str, str], limit: int, before: str | None
+    ) -> tuple[Run, ...]:
+        """Users' runs, newest first, all labels matching; `before` is the last run_id of the page before."""
+        ...
+
+    def forks(self, run_id: str) -> tuple[Fork, ...]:
+        """By index; an internal run's template is not among them."""
+        ...
+
+    def fork(self, project_id: str, fork_id: str) -> Fork:
+        """Raises NotFound(unknown_fork)."""
+        ...
+
+    def attempts(self, run_id: str) -> tuple[AttemptLine, ...]:
+        """In order of opening; an open one shows what it accrued, never above its lease."""
+        ...
+
+    def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:
+        """Ask every fork of a run that has not ended to stop (first wish wins); those without a machine end at once.
+
+        Returns the open attempts, whose hosts obey. Twice is safe.
+        """
+        ...
+
+    def release(
+        self, project_id: str, fork_id: str, reason: EndReason, reward: float | None
+    ) -> Attempt | None:
+        """Hand a held fork back: a wish that its host obeys (the attempt is returned); without a machine it ends at once.
+
+        The same grade again changes nothing; another raises Conflict(already_released). Conflict(not_held) for a fork of an
+        exec run, Conflict(fork_ended) if it ended otherwise.
+        """
+        ...
+
+
+class Attempts(Protocol):
+    """Machines' lives. `claim` names the worker process that acts; a write of another's raises StaleClaim."""
+
+    def open(
+        self, host_id: str, claim: str, boot_id: str, opened_boot_ns: int, fork_id: str | None
+    ) -> Claimed | None:
+        """Claim one queued fork that is placed on this host (this one, if given) and open its meter: state RESTORING.
+
+        The lease is what its grant funds. A fork that is asked to stop, or cannot fund its smallest lease, ends here
+        instead, and the next is taken. None when nothing waits. Two workers never get the same fork.
+        """
+        ...
+
+    def checking(self, claimed: Claimed, checks: tuple[Check, ...], sample: str) -> Claimed:
+        """The barrier passed: state CHECKING, checks kept. Raises Conflict(duplicate_sample) if a fork of this run had it."""
+        ...
+
+    def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:
+        """All checks hold: state READY; verification ends here."""
+        ...
+
+    def close(
+        self, claimed: Claimed, closing: Closing, more_forks: tuple[Fork, ...] = ()
+    ) -> Closed:
+        """Close the meter: charge the measured life, give the host's room back, end or requeue the fork.
+
+        A fork to be requeued whose grant and pool cannot fund its smallest lease ends `environment_failed` instead. Its
+        commands that have not ended are LOST with the failure (or ended by the stop). The run ends with its last fork.
+        `more_forks` (a build's verification forks, granted from the pool) join the run in the same transaction.
+        """
+        ...
+
+    def close_by_time(self, attempt_id: str, failure_message: str) -> Closed | None:
+        """Law 8, without a claim: charge the whole lease as `host_lost`. None if it was closed meanwhile or is not due."""
+        ...
+
+    def get(self, attempt_id: str) -> Claimed | None:
+        """The rows of an attempt, open or closed."""
+        ...
+
+    def held_by(self, host_id: str) -> tuple[Claimed, ...]:
+        """All open attempts of a host, with present leases and wishes."""
+        ...
+
+    def adopt(self, attempt_id: str, host_id: str, claim: str) -> Claimed | None:
+        """A restarted worker takes over an open attempt of its own host: the old process's writes become stale."""
+        ...
+
+    def overdue(self) -> tuple[Attempt, ...]:
+        """Open attempts past `ledger.may_close_by_time`."""
+        ...
+
+
+class Execs(Protocol):
+    def request(self, exec: Exec) -> tuple[Exec, str]:
+        """A held fork's command, QUEUED; returns it and the host to ring. The same id and spec again: the row as it is.
+
+        Raises Conflict(exec_id_reused, not_held, fork_not_ready, fork_ended, too_many_execs), NotFound(unknown_fork).
+        """
+        ...
+
+    def intend(self, claimed: Claimed, exec: Exec) -> Exec | None:
+        """Commit the intent: QUEUED (or new) -> RUNNING, before any byte goes to the guest. None if it is not QUEUED any more.
+
+        A fork that is READY becomes RUNNING unless it is the platform's own test. Raises Conflict(stop_asked) if the fork is
+        to stop.
+        """
+        ...
+
+    def finish(self, claimed: Claimed, exec_id: str, result: ExecResult) -> None:
+        """RUNNING -> ENDED; a held fork with nothing else running is READY again. Twice is safe."""
+        ...
+
+    def unfinished(self, attempt_id: str) -> tuple[Exec, ...]:
+        """QUEUED and RUNNING ones, oldest first."""
+        ...
+
+    def find(self, exec_id: str) -> Exec | None: ...
+
+    def get(self, project_id: str, fork_id: str, exec_id: str) -> Exec:
+        """Raises NotFound(unknown_exec)."""
+        ...
+
+    def queued_on(self, host_id: str) -> tuple[Exec, ...]:
+        """Commands that wait on machines of this host: what a lost bell left behind."""
+        ...
+
+
+class Builds(Protocol):
+    def start(self, build: Build, run: Run, template: Fork, receipt: Receipt | None) -> None:
+        """Like `Runs.start`, for an internal run with its template."""
+        ...
+
+    def get(self, project_id: str, build_id: str) -> Build:
+        """With its log. Raises NotFound(unknown_build)."""
+        ...
+
+    def find(self, build_id: str) -> Build | None: ...
+
+    def of_run(self, run_id: str) -> Build | None: ...
+
+    def say(self, build_id: str, step: str, text: str) -> None:
+        """Append to the log (at most 2,000 lines of 8 KiB), and note the step."""
+        ...
+
+    def advance(self, build_id: str, state: BuildState) -> None:
+        """QUEUED -> BUILDING -> VERIFYING; silent if it is final."""
+        ...
+
+    def frozen(self, build_id: str, candidate: Candidate) -> None:
+        """Note the candidate, before its attempt is closed."""
+        ...
+
+    def accept(self, build_id: str, snapshot: Snapshot) -> Snapshot:
+        """Insert the snapshot with the next version of its name and end the build `verified`, in one transaction."""
+        ...
+
+    def refuse(self, build_id: str, state: BuildState, error: BuildError) -> bool:
+        """End the build without a snapshot; False if it had ended already."""
+        ...
+
+    def unsettled(self) -> tuple[tuple[Build, str | None], ...]:
+        """Builds that are not final though all forks of their run have ended, and the host of their template."""
+        ...
+
+
+class Hosts(Protocol):
+    def register(self, fingerprint: Fingerprint, slots: int) -> None:
+        """A host says what it is; again after a restart. Room reserved by open and placed forks stays reserved."""
+        ...
+
+    def heartbeat(self, host_id: str, mounted: tuple[str, ...]) -> None: ...
+
+    def list(self) -> tuple[Host, ...]:
+        """All hosts heard of in the last day; `alive` if the last heartbeat is at most 15 s old."""
+        ...
+
+    def waiting(self, limit: int) -> tuple[Waiting, ...]:
+        """Queued forks that are placed nowhere and not asked to stop, oldest run first, by index."""
+        ...
+
+    def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
+        """Reserve room and place; those whose room is gone meanwhile, or that were placed already, are left out."""
+        ...
+
+    def unassign_dead(self) -> int:
+        """Take queued forks off hosts without a heartbeat, room given back; how many."""
+        ...
+
+    def placed(self) -> tuple[tuple[str, str, int], ...]:
+        """(host_id, build_id or "", queued forks placed there): what a lost bell left behind."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """An open attempt as the billing worker sees it. Ages are by the database's clock."""
+
+    attempt_id: str
+    run_id: str
+    fork_id: str
+    host_id: str
+    age_ns: int
+    ready_age_ns: int | None
+    hold_ns: int | None
+
+
+class Meters(Protocol):
+    """What the billing worker does, once a second. Idempotent; two at once are harmless."""
+
+    def accrue(self) -> int:
+        """Note on every open attempt what it costs so far (for display); how many are open."""
+        ...
+
+    def share(self, run_id: str) -> int:
+        """Share a run's pool out by `ledger.share` and extend the leases; micro-dollars moved."""
+        ...
+
+    def sharable(self) -> tuple[str, ...]:
+        """Live runs with money in the pool and forks below their worst case."""
+        ...
+
+    def open(self) -> tuple[Meter, ...]:
+        """All open attempts of held forks that are ready (those whose hold can run out)."""
+        ...
+
+    def expire_hold(self, fork_id: str) -> None:
+        """Ask a held fork to stop (`hold_expired`), unless another wish came first."""
+        ...
+
+    def expire_queued(self) -> tuple[Closed, ...]:
+        """End forks that waited past their queue timeout as `no_capacity`, with what was seen of the hosts."""
+        ...
