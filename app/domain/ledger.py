@@ -65,7 +65,8 @@ def charge(
 def share(pool_micros: int, needs: tuple[Need, ...], micros_per_hour: int) -> dict[str, int]:
     """Divide the pool among forks below their worst case: evenly, to no one more than it can use.
 
-    Returns additions by fork id, at most the pool in sum; empty when an even part would not fund a worthwhile extension.
+    Returns additions by fork id, at most the pool in sum; empty when an even part would not fund a
+    worthwhile extension.
     """
     wanting = sorted(
         (need.worst_micros - need.grant_micros, need.fork_id)
@@ -85,5 +86,7 @@ def share(pool_micros: int, needs: tuple[Need, ...], micros_per_hour: int) -> di
 
 
 def may_close_by_time(age_ns: int, lease_ns: int) -> bool:
-    """Law 8: an attempt that nobody reported is over only when its keeper must have killed it, by the database's time."""
+    """Law 8: an attempt that nobody reported is over only when its keeper must have killed it, by the
+    database's time.
+    """
     return age_ns > START_WINDOW_NS + lease_ns + CLOSE_MARGIN_NS

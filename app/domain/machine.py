@@ -97,7 +97,8 @@ class Handle:
 class DeathCause(StrEnum):
     """Why a machine's process ended, as its keeper and monitor saw it.
 
-    `SHUTDOWN` and `PANICKED`: the guest did it; its monitor's event is the evidence, and we ended the process thereupon.
+    `SHUTDOWN` and `PANICKED`: the guest did it; its monitor's event is the evidence, and we ended the
+    process thereupon.
     """
 
     ASKED = "asked"

@@ -85,7 +85,9 @@ class Quotes(Protocol):
 
 class Runs(Protocol):
     def start(self, run: Run, forks: tuple[Fork, ...], receipt: Receipt | None) -> None:
-        """Rows, budget and grants in one transaction. Raises Conflict(idempotency_race): read the receipt and answer it."""
+        """Rows, budget and grants in one transaction. Raises Conflict(idempotency_race): read the receipt
+        and answer it.
+        """
         ...
 
     def get(self, project_id: str, run_id: str) -> Run:
@@ -120,9 +122,11 @@ class Runs(Protocol):
     def release(
         self, project_id: str, fork_id: str, reason: EndReason, reward: float | None
     ) -> Attempt | None:
-        """Hand a held fork back: a wish that its host obeys (the attempt is returned); without a machine it ends at once.
+        """Hand a held fork back: a wish that its host obeys (the attempt is returned); without a machine it
+        ends at once.
 
-        The same grade again changes nothing; another raises Conflict(already_released). Conflict(not_held) for a fork of an
+        The same grade again changes nothing; another raises Conflict(already_released). Conflict(not_held)
+        for a fork of an
         exec run, Conflict(fork_ended) if it ended otherwise.
         """
         ...
@@ -142,7 +146,9 @@ class Attempts(Protocol):
         ...
 
     def checking(self, claimed: Claimed, checks: tuple[Check, ...], sample: str) -> Claimed:
-        """The barrier passed: state CHECKING, checks kept. Raises Conflict(duplicate_sample) if a fork of this run had it."""
+        """The barrier passed: state CHECKING, checks kept. Raises Conflict(duplicate_sample) if a fork of
+        this run had it.
+        """
         ...
 
     def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:
@@ -161,7 +167,9 @@ class Attempts(Protocol):
         ...
 
     def close_by_time(self, attempt_id: str, failure_message: str) -> Closed | None:
-        """Law 8, without a claim: charge the whole lease as `host_lost`. None if it was closed meanwhile or is not due."""
+        """Law 8, without a claim: charge the whole lease as `host_lost`. None if it was closed meanwhile or
+        is not due.
+        """
         ...
 
     def get(self, attempt_id: str) -> Claimed | None:
@@ -182,17 +190,19 @@ class Attempts(Protocol):
 
 
 class Execs(Protocol):
-    def request(self, exec: Exec) -> tuple[Exec, str]:
+    def request(self, asked: Exec) -> tuple[Exec, str]:
         """A held fork's command, QUEUED; returns it and the host to ring. The same id and spec again: the row as it is.
 
         Raises Conflict(exec_id_reused, not_held, fork_not_ready, fork_ended, too_many_execs), NotFound(unknown_fork).
         """
         ...
 
-    def intend(self, claimed: Claimed, exec: Exec) -> Exec | None:
-        """Commit the intent: QUEUED (or new) -> RUNNING, before any byte goes to the guest. None if it is not QUEUED any more.
+    def intend(self, claimed: Claimed, asked: Exec) -> Exec | None:
+        """Commit the intent: QUEUED (or new) -> RUNNING, before any byte goes to the guest. None if it is
+        not QUEUED any more.
 
-        A fork that is READY becomes RUNNING unless it is the platform's own test. Raises Conflict(stop_asked) if the fork is
+        A fork that is READY becomes RUNNING unless it is the platform's own test. Raises
+        Conflict(stop_asked) if the fork is
         to stop.
         """
         ...

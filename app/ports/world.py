@@ -1,6 +1,7 @@
 """What the product needs of the world: small protocols, each docstring a contract.
 
-Adapters live in `infra/`; `infra/conformance.py` holds each contract as runnable checks, for fakes and real parts alike.
+Adapters live in `infra/`; `infra/conformance.py` holds each contract as runnable checks, for fakes and real
+parts alike.
 A port raises only errors of `app/errors.py`; a fault of an environment is `EnvironmentFault`, with what was seen.
 """
 
@@ -54,22 +55,26 @@ class Machines(Protocol):
     def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
         """Cold-boot a template on its own copy of the root disk, with RAM in a file that `freeze` can keep.
 
-        Returns when the process runs and its monitor answers. Raises EnvironmentFault(restore_failed, snapshot_unavailable,
+        Returns when the process runs and its monitor answers. Raises EnvironmentFault(restore_failed,
+        snapshot_unavailable,
         host_disk_full), also when `deadline.start_by_boot_ns` has passed; then nothing is left of it.
         """
         ...
 
     def freeze(self, name: str, into: Path, boot_id: str) -> Bundle:
-        """Stop a quiet template and keep memory, device state and disks together in the new directory `into`, read-only.
+        """Stop a quiet template and keep memory, device state and disks together in the new directory
+        `into`, read-only.
 
-        `boot_id` is the guest's, as `Guest.quiesce` returned it. The template is gone afterwards. The bundle's id is the
+        `boot_id` is the guest's, as `Guest.quiesce` returned it. The template is gone afterwards. The
+        bundle's id is the
         name of `into`; it has a manifest with the sha256 of every 2 MiB chunk. Raises EnvironmentFault(guest_lost,
         host_disk_full).
         """
         ...
 
     def restore(self, name: str, bundle: Bundle, deadline: Deadline) -> Handle:
-        """Fork a machine from a bundle: memory mapped privately, a fresh overlay on its root disk, state loaded, running.
+        """Fork a machine from a bundle: memory mapped privately, a fresh overlay on its root disk, state
+        loaded, running.
 
         The guest waits in its barrier. Raises EnvironmentFault(restore_failed, snapshot_unavailable, snapshot_corrupt,
         host_disk_full); then nothing is left of it.
@@ -154,7 +159,8 @@ class Guest(Protocol):
     def probe(self, name: str, marker: str, exit_code: int, timeout_s: float) -> Probe:
         """Run the tools disk's static `probe` in the image's root, over the command channel; leave no trace there.
 
-        It writes and reads back `/.promigence-marker-<marker>` on the root disk, lists markers of others, removes its own,
+        It writes and reads back `/.promigence-marker-<marker>` on the root disk, lists markers of others,
+        removes its own,
         reads the root disk's recorded id and the network interfaces, tries a target that is never allowed
         (192.0.2.1:9 directly, and by the proxy if there is one), and ends with `exit_code`.
         """
@@ -163,12 +169,14 @@ class Guest(Protocol):
     def start(self, name: str, exec_id: str, command: Command) -> None:
         """Start a command under an id; returns when the guest has journalled its start. Never starts one id twice.
 
-        Raises EnvironmentFault(exec_not_started) if it is known not to run (no such cwd or user included: the message says).
+        Raises EnvironmentFault(exec_not_started) if it is known not to run (no such cwd or user included:
+        the message says).
         """
         ...
 
     def end(self, name: str, exec_id: str, wait_s: float = 0.0) -> CommandEnd | None:
-        """How a command ended, or None if it runs still after `wait_s`. Reads the guest's journal if this process did not
+        """How a command ended, or None if it runs still after `wait_s`. Reads the guest's journal if this
+        process did not
         hear the end itself. Raises EnvironmentFault(exec_not_started) for an id that the guest does not know."""
         ...
 
@@ -216,7 +224,9 @@ class Bundles(Protocol):
         ...
 
     def store(self, staged: Path) -> Bundle:
-        """Keep a staged bundle for good (moved, then every chunk checked once). Raises EnvironmentFault(snapshot_corrupt)."""
+        """Keep a staged bundle for good (moved, then every chunk checked once). Raises
+        EnvironmentFault(snapshot_corrupt).
+        """
         ...
 
     def open(self, bundle_id: str) -> Bundle:
@@ -266,7 +276,8 @@ class Blobs(Protocol):
 
 
 class Bells(Protocol):
-    """The queue: ring a doorbell after the rows are committed. A bell may be lost or ring twice; the rows are the truth.
+    """The queue: ring a doorbell after the rows are committed. A bell may be lost or ring twice; the rows
+    are the truth.
 
     Raises nothing when the queue is away: recovery rings again from the rows.
     """
@@ -314,5 +325,7 @@ class Wakes(Protocol):
     """The other end of `Bells.woken`, for async API handlers: listen first, then read the row, then wait."""
 
     def listening(self, exec_id: str) -> AbstractAsyncContextManager[Waiter]:
-        """Without the queue it still returns a waiter, which then only times out (1 s at most, so that rows are re-read)."""
+        """Without the queue it still returns a waiter, which then only times out (1 s at most, so that rows
+        are re-read).
+        """
         ...
