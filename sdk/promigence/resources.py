@@ -1,0 +1,282 @@
+"""The calls of the client by what they are about. Each is one line of steps (`_steps/`) and its promise.
+
+Every method raises PromigenceError (see `errors.py`); what one raises beyond the common ones stands with it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Literal, Unpack, overload
+
+from promigence._engine import Engine
+from promigence._steps import forks, runs, snapshots
+from promigence.definition import check, load, packed_files
+from promigence.types import (
+    Build,
+    Definition,
+    Deleted,
+    Downloaded,
+    Exec,
+    ExecResult,
+    Fork,
+    Group,
+    Host,
+    Quote,
+    QuoteTerms,
+    Released,
+    Report,
+    Run,
+    Snapshot,
+    Started,
+    StartTerms,
+    Uploaded,
+)
+
+__all__ = ["Forks", "Hosts", "Runs", "Snapshots"]
+
+FOREVER_SECONDS = 365 * 86_400.0
+TRANSFER_SECONDS = 3600.0
+# Beyond a command's own limit: for its machine to be ready and its result to arrive.
+EXEC_GRACE_SECONDS = 120.0
+
+
+class Runs:
+    """Steps of training: priced, started, followed, read."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def quote(self, snapshot: str | Sequence[Group], **terms: Unpack[QuoteTerms]) -> Quote:
+        """The most that a step can cost, before anything starts. Nothing is reserved by it.
+
+        `snapshot` is a name (`task-suite`, `task-suite@3`) or a list of groups. Raises BadRequest (`cap_too_small`
+        names the smallest cap that works), NotFound (`unknown_snapshot`), Forbidden (`egress_not_allowed`).
+        """
+        key = terms.get("idempotency_key") or _new_key()
+        return self._engine.run(runs.quote(snapshot, terms, key, self._engine.terms()))
+
+    def start(self, snapshot: str | Sequence[Group], **terms: Unpack[StartTerms]) -> Started:
+        """Start a run; returns once it is accepted, with its `run_id` and its quote.
+
+        It is accepted once, however often the request has to be sent. Raises what `quote` raises, and Conflict
+        (`quote_mismatch`, `quote_expired`, `idempotency_mismatch`).
+        """
+        key = terms.get("idempotency_key") or _new_key()
+        return self._engine.run(runs.start(snapshot, terms, key, self._engine.terms()))
+
+    def report(self, run_id: str, *, forks: bool = True) -> Report:
+        """What has come of a run so far; `final` says whether more will. `forks=False` leaves out the forks."""
+        return self._engine.run(runs.report(run_id, forks, self._engine.terms()))
+
+    def wait(
+        self,
+        run_id: str,
+        timeout: float | None = None,
+        *,
+        forks: bool = True,
+        on_progress: Callable[[Run], None] | None = None,
+    ) -> Report:
+        """Wait until a run is final; its report. `on_progress` is called about once a second with the run.
+
+        Raises WaitTimeout after `timeout` seconds (None: no limit); the run goes on.
+        """
+        terms = self._engine.terms(FOREVER_SECONDS if timeout is None else timeout)
+        return self._engine.run(runs.wait(run_id, forks, on_progress, terms))
+
+    def cancel(self, run_id: str) -> Run:
+        """End a run: its forks that are not final become `cancelled`. A final run stays as it is."""
+        return self._engine.run(runs.cancel(run_id, _new_key(), self._engine.terms()))
+
+    def get(self, run_id: str) -> Run:
+        """A run with its counts and costs, without its forks."""
+        return self._engine.run(runs.get(run_id, self._engine.terms()))
+
+    def forks(self, run_id: str) -> list[Fork]:
+        """The forks of a run by index, each with its state."""
+        return self._engine.run(runs.forks(run_id, self._engine.terms()))
+
+    def list(
+        self, labels: Mapping[str, str] | None = None, *, limit: int | None = 100
+    ) -> list[Run]:
+        """Runs that have all of these labels, newest first; the first `limit`, or all with None."""
+        return self._engine.run(runs.find(labels or {}, limit, self._engine.terms()))
+
+
+class Forks:
+    """Held forks: a run started with `hold_seconds` hands its forks over, one tool call after another."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get(self, fork_id: str) -> Fork:
+        """A fork as it stands."""
+        return self._engine.run(forks.get(fork_id, self._engine.terms()))
+
+    def exec(
+        self,
+        fork_id: str,
+        command: Exec,
+        exec_id: str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> ExecResult:
+        """Run a command in a held fork and wait for its end; up to 8 at once.
+
+        A command's own limit (`timeout_seconds` in it) is a result: `timed_out`. With the `exec_id` of an earlier
+        call and the same command this finds that command again and never runs it twice.
+
+        Raises EnvironmentFailure when the machine is lost; Conflict (`fork_ended`, `exec_id_taken`); DeadlineExceeded
+        after `timeout` seconds (by default the command's limit and two minutes) with `exec_id` in its `details`: the
+        command goes on.
+        """
+        seconds = command.get("timeout_seconds", forks.DEFAULT_TIMEOUT_SECONDS)
+        terms = self._engine.terms(seconds + EXEC_GRACE_SECONDS if timeout is None else timeout)
+        named = exec_id or f"x-{uuid.uuid4().hex}"
+        return self._engine.run(forks.run(fork_id, command, named, _new_key(), terms))
+
+    def upload(
+        self,
+        fork_id: str,
+        local: str | PathLike[str],
+        guest_path: str,
+        *,
+        mode: int = 0o644,
+        timeout: float = TRANSFER_SECONDS,
+    ) -> Uploaded:
+        """Write a local file into a held fork, as root; parents are made. Raises OSError for the local file."""
+        steps = forks.upload(fork_id, Path(local), guest_path, mode, self._engine.terms(timeout))
+        return self._engine.run(steps)
+
+    def download(
+        self,
+        fork_id: str,
+        guest_path: str,
+        local: str | PathLike[str],
+        *,
+        timeout: float = TRANSFER_SECONDS,
+    ) -> Downloaded:
+        """Read a file of a held fork into a local one, which is replaced only when all of it has arrived."""
+        steps = forks.download(fork_id, guest_path, Path(local), self._engine.terms(timeout))
+        return self._engine.run(steps)
+
+    def release(
+        self, fork_id: str, passed: bool | None = None, reward: float | None = None
+    ) -> Released:
+        """Hand a fork back, with its grade if there is one. The same grade again changes nothing.
+
+        Raises Conflict (`already_released`) for another grade, EnvironmentFailure when the machine was lost before.
+        """
+        steps = forks.release(fork_id, passed, reward, _new_key(), self._engine.terms())
+        return self._engine.run(steps)
+
+
+class Snapshots:
+    """Verified environments, by name; a name points to immutable versions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @overload
+    def build(
+        self,
+        definition: Definition | str | PathLike[str],
+        *,
+        wait: Literal[True] = True,
+        timeout: float | None = None,
+        on_progress: Callable[[Build], None] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Snapshot: ...
+
+    @overload
+    def build(
+        self,
+        definition: Definition | str | PathLike[str],
+        *,
+        wait: Literal[False],
+        timeout: float | None = None,
+        on_progress: Callable[[Build], None] | None = None,
+        idempotency_key: str | None = None,
+    ) -> str: ...
+
+    def build(
+        self,
+        definition: Definition | str | PathLike[str],
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        on_progress: Callable[[Build], None] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Snapshot | str:
+        """Build and verify a snapshot from a definition (a dict, or the path of its TOML).
+
+        Local paths in `files` are relative to the TOML, or to the working directory. Returns the verified snapshot;
+        with `wait=False` the build's id, once its files are uploaded. `on_progress` gets the build at each change.
+
+        Raises BadDefinition; SnapshotRefused with the check and its output in `details`; BuildFailed; WaitTimeout after
+        `timeout` seconds (None: no limit) of waiting, while the build goes on.
+        """
+        build = self._begin(definition, idempotency_key or _new_key())
+        if not wait:
+            return build["build_id"]
+        return self.wait(build["build_id"], timeout, on_progress=on_progress)
+
+    def wait(
+        self,
+        build_id: str,
+        timeout: float | None = None,
+        *,
+        on_progress: Callable[[Build], None] | None = None,
+    ) -> Snapshot:
+        """Follow a build to its end. Returns and raises as `build` does."""
+        terms = self._engine.terms(FOREVER_SECONDS if timeout is None else timeout)
+        return self._engine.run(snapshots.follow(build_id, on_progress, terms))
+
+    def get_build(self, build_id: str) -> Build:
+        """A build as it stands, with its log."""
+        return self._engine.run(snapshots.get_build(build_id, self._engine.terms()))
+
+    def get(self, name: str) -> Snapshot:
+        """A snapshot: `name` the version that the name points to, `name@3` that one."""
+        return self._engine.run(snapshots.get(name, self._engine.terms()))
+
+    def list(self, *, limit: int | None = 100) -> list[Snapshot]:
+        """The stored snapshots, the first `limit` of them, or all with None."""
+        return self._engine.run(snapshots.every(limit, self._engine.terms()))
+
+    def delete(self, name: str) -> Deleted:
+        """Delete one version (`name@3`) or all (`name`).
+
+        Raises Conflict (`snapshot_in_use`) while a live run needs it.
+        """
+        return self._engine.run(snapshots.delete(name, self._engine.terms()))
+
+    def _begin(self, definition: Definition | str | PathLike[str], key: str) -> Build:
+        if isinstance(definition, str | PathLike):
+            path = Path(definition)
+            checked, base = load(path), path.parent
+        else:
+            checked, base = check(definition), Path.cwd()
+        bare = {name: value for name, value in checked.items() if name != "files"}
+        with tempfile.TemporaryDirectory(prefix="promigence-") as staging:
+            packed = packed_files(checked, base, Path(staging))
+            terms = self._engine.terms(TRANSFER_SECONDS)
+            return self._engine.run(snapshots.begin(bare, packed, key, terms))
+
+
+class Hosts:
+    """The hosts that forks run on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def list(self) -> list[Host]:
+        """Every host with its fitness and free slots."""
+        return self._engine.run(snapshots.hosts(self._engine.terms()))
+
+
+def _new_key() -> str:
+    return str(uuid.uuid4())
