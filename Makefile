@@ -5,6 +5,7 @@
 PYTHON := .venv/bin/python
 SERVER := .venv/bin/promigence-server
 CODE := $(wildcard app infra workers guest sdk demo tests bench)
+FAST := $(wildcard $(addprefix tests/,unit flow api sdk contract architecture))
 # Simulated machines need no hypervisor, so no more than the virtual environment is set up for them.
 SETUP_FOR_STACK := $(if $(filter fake,$(MACHINES)),venv,setup)
 
@@ -25,7 +26,7 @@ check: venv ## linters, types, import contracts, architecture tests
 	$(PYTHON) -m pytest -q tests/architecture
 
 test-fast: venv ## tests without machines, within a minute
-	$(PYTHON) -m pytest -q -m "not machines and not services" tests
+	$(PYTHON) -m pytest -q -m "not machines" $(FAST)
 
 test: setup ## set-up and all tests, on real machines
 	$(PYTHON) -m pytest tests

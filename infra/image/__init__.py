@@ -1,0 +1,1 @@
+"""Base images: how they are made (`build`), and where the server finds them (`images`)."""
