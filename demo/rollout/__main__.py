@@ -1,6 +1,6 @@
 """One rollout in one fork: ask the policy for a patch and the hidden tests, apply the one, run the others.
 
-    python3 -m rollout --policy http://HOST:PORT
+    python -m rollout --policy http://HOST:PORT
 
 Exit codes: 0 the hidden tests pass; 1 they fail, or the patch does not apply (the task's failures);
 75 the policy or the warm test process is not to be had (the environment's fault, and the run says

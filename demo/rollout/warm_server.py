@@ -1,6 +1,6 @@
 """A test process that is frozen warm: the tests and all that they import are in memory, and a run is a fork of it.
 
-    python3 -m rollout.warm_server /workspace/repo
+    python -m rollout.warm_server /workspace/repo
 
 returns 0 once the process in the background answers on its socket, or prints what failed and
 returns 1. A run costs neither the interpreter's start nor the imports. Where the project's sources

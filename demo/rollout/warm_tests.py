@@ -1,6 +1,6 @@
 """Asks the warm test process for one run.
 
-    python3 -m rollout.warm_tests PYTEST_ARGUMENT...
+    python -m rollout.warm_tests PYTEST_ARGUMENT...
 
 prints the run's output and exits with pytest's code, with 1 where the run died, with 75 where no test process answers.
 """

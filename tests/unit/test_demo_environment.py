@@ -29,7 +29,7 @@ def repo(built: Path, tmp_path: Path) -> Path:
 
 def test_the_projects_own_tests_pass_with_the_bug_present(repo: Path) -> None:
     definition = tomllib.loads((DEMO / "task.toml").read_text())
-    arguments = definition["test"]["sh"].removeprefix("python3 -m rollout.warm_tests ").split()
+    arguments = definition["test"]["sh"].removeprefix("python -m rollout.warm_tests ").split()
 
     ended = run_pytest(repo, *arguments)
 
@@ -46,10 +46,10 @@ def test_every_hidden_test_sees_the_bug_and_none_is_in_the_image(built: Path, re
 
 
 def test_a_second_preparation_touches_nothing(built: Path) -> None:
-    before = (built / "stamp").stat()
+    before = (built / "stamp").stat().st_ctime_ns
 
     assert environment.prepare() == built
-    assert (built / "stamp").stat() == before
+    assert (built / "stamp").stat().st_ctime_ns == before
 
 
 def test_a_failed_preparation_leaves_nothing_half_made(
