@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup venv check test test-fast demo up down bench lock clean
 
+# The tools of ext4 are there, and not on everybody's path.
+export PATH := $(PATH):/usr/sbin:/sbin
+
 PYTHON := .venv/bin/python
 SERVER := .venv/bin/promigence-server
 CODE := $(wildcard app infra workers guest sdk demo tests bench)

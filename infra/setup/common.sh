@@ -3,6 +3,7 @@
 # File descriptor 3 is the person at the terminal, everything else of a step goes to its log.
 
 products=.promigence
+PATH=$PATH:/usr/sbin:/sbin
 
 say() { echo "set-up: $*" >&"$({ : >&3; } 2>/dev/null && echo 3 || echo 2)"; }
 

@@ -25,7 +25,7 @@ main() {
 missing_packages() {
   local wanted
   mapfile -t wanted < <(packages install)
-  comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
+  comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) \
     <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null | awk '$2 == "installed" {print $1}' | sort)
 }
 

@@ -55,3 +55,5 @@ def test_every_system_package_has_a_reason() -> None:
     entries = [line.split(None, 2) for line in lines if line and not line.startswith("#")]
     assert entries
     assert [entry for entry in entries if len(entry) < 3 or entry[0] not in HOWS] == []
+    names = [entry[1] for entry in entries]
+    assert len(names) == len(set(names))
