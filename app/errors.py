@@ -7,6 +7,7 @@
     ├── NotFound              404
     ├── Conflict              409  the thing exists and its state forbids this
     │   ├── SnapshotRefused        a snapshot that did not pass its own checks
+    │   ├── NotYet                 it will allow it later: try again
     │   └── StaleClaim             a late result: another worker holds the claim now
     ├── TooLarge              413
     ├── Unavailable           503  try again later; nothing was done
@@ -27,6 +28,7 @@ __all__ = [
     "FailureKind",
     "Forbidden",
     "NotFound",
+    "NotYet",
     "PromigenceError",
     "SnapshotRefused",
     "StaleClaim",
@@ -95,6 +97,12 @@ class Conflict(PromigenceError):
 
 class SnapshotRefused(Conflict):
     """`details` has `check`, `output` and `reproduce` (how to run it by hand)."""
+
+
+class NotYet(Conflict):
+    """The same call will do later: nothing was done now."""
+
+    retryable = True
 
 
 class StaleClaim(Conflict):

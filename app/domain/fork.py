@@ -68,8 +68,8 @@ OUTCOMES: dict[EndReason, Outcome] = {
     EndReason.CANCELLED: Outcome.CANCELLED,
 }
 
-# What the platform itself measured to be the task's own result; all other outcomes are masked.
-VALID_OUTCOMES = frozenset({Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT})
+# Only these may carry a reward; all other outcomes are masked.
+GRADED = frozenset({Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.RELEASED})
 
 REWARDS: dict[Outcome, float] = {
     Outcome.PASSED: 1.0,
@@ -87,6 +87,6 @@ def move(old: ForkState, new: ForkState) -> ForkState:
 
 def reward(outcome: Outcome, given: float | None) -> float | None:
     """A grade's or a release's own reward if there is one, else what the outcome means; null is never zero."""
-    if outcome not in VALID_OUTCOMES and outcome is not Outcome.RELEASED:
+    if outcome not in GRADED:
         return None
     return given if given is not None else REWARDS.get(outcome)

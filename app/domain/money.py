@@ -32,21 +32,21 @@ def affordable_ns(micros: int, micros_per_hour: int) -> int:
 def micros_of_usd(name: str, usd: object) -> int:
     """A positive amount of USD as micro-dollars, rounded down: a cap is never widened by rounding.
 
-    Raises BadRequest(bad_amount) for what is not a finite number of at least one micro-dollar.
+    Raises BadRequest(bad_request) for what is not a finite number of at least one micro-dollar.
     """
     if isinstance(usd, bool) or not isinstance(usd, int | float | str | Decimal):
-        raise BadRequest("bad_amount", f"{name} must be a number of USD", field=name)
+        raise BadRequest("bad_request", f"{name} must be a number of USD", field=name)
     try:
         amount = Decimal(str(usd))
     except InvalidOperation:
-        raise BadRequest("bad_amount", f"{name} must be a number of USD", field=name) from None
+        raise BadRequest("bad_request", f"{name} must be a number of USD", field=name) from None
     if not amount.is_finite() or amount <= 0 or amount > MAX_USD:
         raise BadRequest(
-            "bad_amount", f"{name} must be above 0 and at most {MAX_USD} USD", field=name
+            "bad_request", f"{name} must be above 0 and at most {MAX_USD} USD", field=name
         )
     micros = int(amount * MICROS_PER_USD)
     if micros < 1:
-        raise BadRequest("bad_amount", f"{name} is below one micro-dollar", field=name)
+        raise BadRequest("bad_request", f"{name} is below one micro-dollar", field=name)
     return micros
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.domain.instant import instant
 from app.domain.machine import Accelerator, Shape
 from app.domain.money import NS_PER_SECOND, affordable_ns, cost_micros, usd
 from app.domain.rates import Rate
@@ -79,7 +80,7 @@ class Quote:
         return min(self.cap_micros, self.worst_micros)
 
     def as_dict(self) -> dict[str, object]:
-        """The JSON shape of the contract; `expires_at` is seconds since the epoch."""
+        """The JSON shape of the contract."""
         return {
             "quote_id": self.quote_id,
             "max_cost_usd": usd(self.budget_micros),
@@ -97,7 +98,7 @@ class Quote:
                 "free_now": self.concurrency.free_now,
             },
             "accelerator": self.accelerator.value,
-            "expires_at": self.expires_ns / NS_PER_SECOND,
+            "expires_at": instant(self.expires_ns),
         }
 
 

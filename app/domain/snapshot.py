@@ -130,6 +130,7 @@ class Build:
     error: BuildError | None = None
     log: tuple[LogLine, ...] = ()
     created_ns: int = 0
+    template_fork_id: str = ""
 
 
 def split_ref(ref: str) -> tuple[str, int | None]:

@@ -23,7 +23,6 @@ from app.domain.run import (
     Closed,
     Closing,
     Exec,
-    ExecResult,
     Fork,
     Run,
 )
@@ -71,7 +70,10 @@ class Snapshots(Protocol):
         ...
 
     def bundle_ids(self) -> frozenset[str]:
-        """All bundles that a stored snapshot or an unfinished build owns: everything else is a leak."""
+        """All bundles that a stored snapshot or an unfinished build owns: everything else is a leak.
+
+        A build's bundle has the build's id, so that it is owned before it is made.
+        """
         ...
 
 
@@ -125,7 +127,7 @@ class Runs(Protocol):
         """Hand a held fork back: a wish that its host obeys (the attempt is returned); without a machine it
         ends at once.
 
-        The same grade again changes nothing; another raises Conflict(already_released). Conflict(not_held)
+        The same grade again changes nothing; another raises Conflict(already_released). Conflict(fork_not_held)
         for a fork of an
         exec run, Conflict(fork_ended) if it ended otherwise.
         """
@@ -193,7 +195,9 @@ class Execs(Protocol):
     def request(self, asked: Exec) -> tuple[Exec, str]:
         """A held fork's command, QUEUED; returns it and the host to ring. The same id and spec again: the row as it is.
 
-        Raises Conflict(exec_id_reused, not_held, fork_not_ready, fork_ended, too_many_execs), NotFound(unknown_fork).
+        Raises Conflict(exec_id_taken, fork_not_held, fork_ended), NotYet(fork_not_ready, too_many_execs),
+        NotFound(unknown_fork).
+        A fork whose machine was lost raises Conflict(environment_failure) with `failure` and `fork_id` in its details.
         """
         ...
 
@@ -207,8 +211,11 @@ class Execs(Protocol):
         """
         ...
 
-    def finish(self, claimed: Claimed, exec_id: str, result: ExecResult) -> None:
-        """RUNNING -> ENDED; a held fork with nothing else running is READY again. Twice is safe."""
+    def finish(self, claimed: Claimed, ended: Exec) -> bool:
+        """RUNNING (or QUEUED) -> ENDED with `ended.result` and `ended.file`; True if this call did it.
+
+        A held fork with nothing else running is READY again.
+        """
         ...
 
     def unfinished(self, attempt_id: str) -> tuple[Exec, ...]:
@@ -228,7 +235,7 @@ class Execs(Protocol):
 
 class Builds(Protocol):
     def start(self, build: Build, run: Run, template: Fork, receipt: Receipt | None) -> None:
-        """Like `Runs.start`, for an internal run with its template."""
+        """Like `Runs.start`, for an internal run with its template (`build.template_fork_id`)."""
         ...
 
     def get(self, project_id: str, build_id: str) -> Build:

@@ -219,13 +219,14 @@ class Guest(Protocol):
 class Bundles(Protocol):
     """Frozen machines as stored things. Local folder embedded; EBS snapshots in the account."""
 
-    def staging(self, name: str) -> Path:
-        """A path for a new bundle's directory, not made yet; an earlier one of that name is removed."""
+    def staging(self, bundle_id: str) -> Path:
+        """A path for a new bundle's directory, not made yet; an earlier staged one of that id is removed."""
         ...
 
-    def store(self, staged: Path) -> Bundle:
-        """Keep a staged bundle for good (moved, then every chunk checked once). Raises
-        EnvironmentFault(snapshot_corrupt).
+    def store(self, bundle_id: str) -> Bundle:
+        """Keep a staged bundle for good (moved, then every chunk checked once). Stored already: the bundle as it is.
+
+        Raises EnvironmentFault(snapshot_corrupt, snapshot_unavailable).
         """
         ...
 

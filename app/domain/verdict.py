@@ -1,0 +1,53 @@
+"""Whether a candidate may be stored: its own test must pass in every one of its fresh forks."""
+
+from __future__ import annotations
+
+import shlex
+
+from app.domain.fork import Outcome
+from app.domain.run import ExecSpec, Fork
+from app.domain.snapshot import BuildError, Definition
+
+
+def verdict(definition: Definition, forks: tuple[Fork, ...]) -> BuildError | None:
+    """None when every fork passed; else the check that refuses the candidate, with what it printed."""
+    bad = next((fork for fork in forks if fork.outcome is not Outcome.PASSED), None)
+    if bad is None:
+        return None
+    passed = sum(fork.outcome is Outcome.PASSED for fork in forks)
+    test = shown(definition.test)
+    if bad.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
+        return _refused_by_test(bad, passed, len(forks), test)
+    if bad.outcome is Outcome.ENV_FAILED and bad.failure is not None:
+        return BuildError(
+            "snapshot_refused",
+            f"a fork of the candidate failed in its {bad.failure.phase.value}: {bad.failure.message}",
+            check=bad.failure.kind.value,
+            output=str(bad.failure.evidence)[:8192],
+            reproduce=test,
+        )
+    code = "build_capped" if bad.outcome is Outcome.CAPPED else "build_cancelled"
+    return BuildError(code, f"a verification fork ended {bad.outcome}", check="verification")
+
+
+def _refused_by_test(bad: Fork, passed: int, count: int, test: str) -> BuildError:
+    how = (
+        "ran past its time limit"
+        if bad.outcome is Outcome.TIMED_OUT
+        else f"ended with exit code {bad.result.exit_code}"
+    )
+    flaky = f"; it passed in {passed} of {count} forks, so it is flaky" if passed else ""
+    return BuildError(
+        "snapshot_refused",
+        f"the snapshot's own test {how}{flaky}",
+        check="flaky" if passed else "test",
+        output=(bad.result.stdout_tail + bad.result.stderr_tail)[-8192:],
+        reproduce=f"in a machine of this image, after its set-up: {test}",
+    )
+
+
+def shown(spec: ExecSpec) -> str:
+    """A command as one may type it."""
+    if spec.argv[:2] == ("/bin/sh", "-c") and len(spec.argv) == 3:
+        return spec.argv[2]
+    return shlex.join(spec.argv)

@@ -1,0 +1,185 @@
+"""What the verbs that hold a machine share: its definition, launching a command, and the ways an attempt is closed.
+
+Every write names the claim. If another worker holds it by now, the store raises StaleClaim and the late result is
+dropped: rows are the new holder's, and so is the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from app.domain.failure import Failure, Phase, failure
+from app.domain.fork import EndReason
+from app.domain.machine import TAIL_BYTES, CommandEnd, Death
+from app.domain.run import (
+    Claimed,
+    Closed,
+    Closing,
+    Exec,
+    ExecPurpose,
+    ExecSpec,
+    Fork,
+    GuestFaults,
+    Result,
+    Role,
+)
+from app.domain.snapshot import Definition
+from app.domain.spec import command, targets
+from app.errors import EnvironmentFault, StaleClaim
+from app.ports import HostPorts, Ports
+
+
+@contextmanager
+def late_results_dropped() -> Iterator[None]:
+    """Around whatever acts under a claim: losing it is not an error, there is only nothing more to do."""
+    with suppress(StaleClaim):
+        yield
+
+
+def definition_of(ports: Ports, claimed: Claimed) -> Definition:
+    """What the fork's snapshot, or the build that it verifies, was defined as."""
+    build = ports.builds.of_run(claimed.run.run_id)
+    if build is not None:
+        return build.definition
+    return ports.snapshots.get(claimed.run.project_id, claimed.fork.snapshot).definition
+
+
+def generation_of(claimed: Claimed) -> str:
+    """The generation id of this attempt's machine: a UUID that no sibling and no earlier attempt has."""
+    digits = claimed.attempt.attempt_id.partition("_")[2].ljust(32, "0")[:32]
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def launch(
+    ports: Ports, host: HostPorts, claimed: Claimed, purpose: ExecPurpose, spec: ExecSpec
+) -> None:
+    """Start one of the run's own commands: the intent first, then the first byte to the guest."""
+    attempt = claimed.attempt
+    asked = Exec(
+        exec_id=f"{purpose.value}_{attempt.attempt_id}",
+        fork_id=claimed.fork.fork_id,
+        attempt_id=attempt.attempt_id,
+        project_id=claimed.fork.project_id,
+        purpose=purpose,
+        spec=spec,
+    )
+    begin(ports, host, claimed, asked)
+
+
+def begin(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
+    """Commit the intent of a command and start it; False if another worker did. Raises EnvironmentFault."""
+    if asked.spec is None or ports.execs.intend(claimed, asked) is None:
+        return False
+    definition = definition_of(ports, claimed)
+    allowed = targets(claimed.run.spec, definition)
+    name = claimed.attempt.attempt_id
+    host.guest.start(
+        name, asked.exec_id, command(claimed, asked.spec, generation_of(claimed), allowed)
+    )
+    return True
+
+
+def hand_over(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    """Verification is over: the fork is ready, and a run's command starts."""
+    claimed = ports.attempts.ready(claimed, ports.clock.boot_ns(), claimed.fork.checks)
+    if claimed.run.spec.exec is None:
+        return
+    with failing(ports, host, claimed, Phase.EXEC):
+        launch(ports, host, claimed, ExecPurpose.TASK, claimed.run.spec.exec)
+
+
+@contextmanager
+def failing(ports: Ports, host: HostPorts, claimed: Claimed, phase: Phase) -> Iterator[None]:
+    """A fault of the environment inside ends the attempt, named, in this phase."""
+    try:
+        yield
+    except EnvironmentFault as fault:
+        fail(ports, host, claimed, fault, phase)
+
+
+def fail(
+    ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault, phase: Phase
+) -> None:
+    """Close an attempt that the environment failed: replaced where the rules allow it, else the fork ends."""
+    present = ports.attempts.get(claimed.attempt.attempt_id) or claimed
+    name = present.attempt.attempt_id
+    seen = {
+        "monitor_events": [event.name for event in host.machines.events(name)],
+        "console_tail": host.machines.console_tail(name),
+    }
+    fault = EnvironmentFault(fault.kind, fault.message, **{**seen, **fault.evidence})
+    named = failure(fault, phase, command_may_have_started=present.attempt.intent)
+    then = after_failure(present, named)
+    close(ports, host, claimed, then, failed=named)
+
+
+def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:
+    """Why the fork ends after this failure; None if it goes on with another machine."""
+    spec, fork, attempt = claimed.run.spec, claimed.fork, claimed.attempt
+    if fork.stop_asked is not None:
+        return fork.stop_asked
+    if named.task_may_have_caused and spec.guest_faults is GuestFaults.TASK:
+        return EndReason.GUEST_FAULT_BY_TASK
+    replaceable = fork.role is Role.FORK and named.retryable
+    if replaceable and (not attempt.intent or spec.rerun_started):
+        return None if attempt.number <= spec.environment_retries else EndReason.ENVIRONMENT_FAILED
+    return EndReason.ENVIRONMENT_FAILED
+
+
+def close(
+    ports: Ports,
+    host: HostPorts,
+    claimed: Claimed,
+    then: EndReason | None,
+    *,
+    result: Result | None = None,
+    failed: Failure | None = None,
+    more_forks: tuple[Fork, ...] = (),
+) -> Closed:
+    """End the machine, then the attempt: the meter closes when the process is known to be gone."""
+    name = claimed.attempt.attempt_id
+    death = host.machines.kill(name)
+    host.guest.close(name)
+    closing = Closing(
+        closed_boot_ns=_gone_at(ports, death),
+        then=then,
+        result=result or Result(),
+        failure=failed,
+        checks=claimed.fork.checks,
+        late_ns=death.late_ns if death else 0,
+    )
+    closed = ports.attempts.close(claimed, closing, more_forks)
+    host.machines.forget(name)
+    ring_after(ports, closed, host.host_id)
+    return closed
+
+
+def ring_after(ports: Ports, closed: Closed, host_id: str) -> None:
+    """The bells that follow a closing: room is free, callers wait, a build goes on."""
+    for exec_id in closed.lost_exec_ids:
+        ports.bells.woken(exec_id)
+    if closed.run_ended and closed.build_id is not None:
+        ports.bells.verify(host_id, closed.build_id)
+    ports.bells.place()
+
+
+def result_of(end: CommandEnd) -> Result:
+    """What a report keeps of a command's end: measured time, and the last 4 KiB of each stream."""
+    return Result(
+        exit_code=None if end.timed_out else end.exit_code,
+        signal=end.signal,
+        stdout_tail=tail(end.stdout),
+        stderr_tail=tail(end.stderr),
+        truncated=end.truncated or max(len(end.stdout), len(end.stderr)) > TAIL_BYTES,
+        duration_ns=end.duration_ns,
+    )
+
+
+def tail(output: bytes) -> str:
+    """The last 4 KiB as text; NUL, which PostgreSQL's text cannot hold, is replaced like other broken bytes."""
+    return output[-TAIL_BYTES:].decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _gone_at(ports: Ports, death: Death | None) -> int:
+    return death.ended_boot_ns if death is not None else ports.clock.boot_ns()

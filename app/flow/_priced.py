@@ -1,0 +1,99 @@
+"""A step with its snapshots pinned and its price; shared by `quote` and `start`, which must agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from app.domain import egress
+from app.domain.machine import Shape
+from app.domain.placement import Host, serves, slots_for
+from app.domain.quote import Concurrency, Priced, Quote, Timing, price
+from app.domain.run import RunSpec
+from app.domain.snapshot import Snapshot
+from app.domain.spec import targets, timing
+from app.errors import BadRequest
+from app.ids import new_id
+from app.ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`snapshots` and `timings` stand in the order of `spec.groups`."""
+
+    spec: RunSpec
+    snapshots: tuple[Snapshot, ...]
+    timings: tuple[Timing, ...]
+    quote: Quote
+
+
+def priced(ports: Ports, project_id: str, spec: RunSpec) -> Step:
+    """Pin, check and price a spec.
+
+    Raises NotFound(unknown_snapshot), BadRequest(count_out_of_range, shape_not_priced, cap_too_small),
+    Forbidden(egress_not_allowed).
+    """
+    _check_count(ports, spec)
+    snapshots = tuple(ports.snapshots.get(project_id, group.snapshot) for group in spec.groups)
+    for snapshot in snapshots:
+        egress.check(targets(spec, snapshot.definition), ports.limits.egress)
+    pinned = replace(
+        spec,
+        groups=tuple(
+            replace(group, snapshot=snapshot.ref)
+            for group, snapshot in zip(spec.groups, snapshots, strict=True)
+        ),
+    )
+    timings = tuple(timing(spec, snapshot.definition) for snapshot in snapshots)
+    return Step(pinned, snapshots, timings, _quote(ports, pinned, snapshots, timings))
+
+
+def _check_count(ports: Ports, spec: RunSpec) -> None:
+    limit = ports.limits.max_forks_per_run
+    if spec.count > limit or any(group.count < 1 for group in spec.groups) or not spec.groups:
+        raise BadRequest(
+            "count_out_of_range",
+            f"a run has 1 to {limit} forks (max_forks_per_run); {spec.count} were asked for",
+            limit=limit,
+        )
+
+
+def _quote(
+    ports: Ports, spec: RunSpec, snapshots: tuple[Snapshot, ...], timings: tuple[Timing, ...]
+) -> Quote:
+    shapes = tuple(snapshot.definition.shape for snapshot in snapshots)
+    # A run is priced wholly at one rate: that of its dearest shape.
+    rate = max(map(ports.rates.rate, shapes), key=lambda rate: rate.micros_per_hour)
+    groups = tuple(
+        Priced(group.snapshot, group.count, shape, limits)
+        for group, shape, limits in zip(spec.groups, shapes, timings, strict=True)
+    )
+    return price(
+        quote_id=new_id("quote"),
+        groups=groups,
+        cap_micros=spec.cap_micros,
+        rate=rate,
+        concurrency=_concurrency(ports.hosts.list(), spec.count, snapshots),
+        accelerator=snapshots[0].restore_key.accelerator,
+        expires_ns=ports.clock.wall_ns() + ports.limits.quote_life_ns,
+    )
+
+
+def _concurrency(
+    hosts: tuple[Host, ...], requested: int, snapshots: tuple[Snapshot, ...]
+) -> Concurrency:
+    able = [
+        host
+        for host in hosts
+        if host.alive and all(serves(host, str(snapshot.restore_key)) for snapshot in snapshots)
+    ]
+    # Of a step of several shapes the one that needs most room counts: a promise that holds for every mix.
+    largest = Shape(
+        max(snapshot.definition.shape.vcpus for snapshot in snapshots),
+        max(snapshot.definition.shape.memory_mib for snapshot in snapshots),
+        max(snapshot.definition.shape.disk_gib for snapshot in snapshots),
+    )
+    return Concurrency(
+        requested=requested,
+        slots=sum(slots_for(largest, host, free=False) for host in able),
+        free_now=sum(slots_for(largest, host, free=True) for host in able),
+    )

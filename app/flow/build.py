@@ -1,0 +1,133 @@
+"""Image and set-up -> a warm template -> a frozen candidate, and the forks that will verify it.
+
+A build is an internal run: its template is the first fork, and its verification forks join when the template is frozen.
+Nothing here waits for a fork; the last one to end rings `verify`.
+"""
+
+from __future__ import annotations
+
+from app.domain import egress
+from app.domain.build_price import VERIFY_RETRIES, BuildPrice, price_build
+from app.domain.machine import Accelerator, Shape
+from app.domain.money import affordable_ns
+from app.domain.quote import Concurrency, Quote
+from app.domain.rates import Rate
+from app.domain.run import Fork, Group, Role, Run, RunKind, RunSpec, RunState
+from app.domain.snapshot import Build, BuildState, Definition
+from app.errors import BadRequest
+from app.flow._once import Answer, ReceiptOf, Token, once
+from app.ids import new_id
+from app.ports import Ports
+from app.ports.bundle import Limits
+
+
+def start(ports: Ports, project_id: str, definition: Definition, token: Token | None) -> Answer:
+    """Accept a build: `{"build_id", "name", "state"}`.
+
+    Raises BadRequest(unknown_image, missing_file, shape_not_priced, bad_definition, cap_too_small),
+    Forbidden(egress_not_allowed), Conflict(idempotency_mismatch).
+    """
+
+    def effect(receipt: ReceiptOf) -> Answer:
+        _check(ports, definition)
+        rate = ports.rates.rate(definition.shape)
+        priced = price_build(definition, rate)
+        build_id = new_id("build")
+        run = _run(ports, project_id, definition, priced, rate)
+        template = _template(run, build_id, definition, priced)
+        build = Build(
+            build_id=build_id,
+            project_id=project_id,
+            run_id=run.run_id,
+            definition=definition,
+            state=BuildState.QUEUED,
+            created_ns=run.created_ns,
+            template_fork_id=template.fork_id,
+        )
+        answer: Answer = {"build_id": build_id, "name": definition.name, "state": "queued"}
+        ports.builds.start(build, run, template, receipt(answer))
+        ports.bells.place()
+        return answer
+
+    return once(ports, project_id, token, effect)
+
+
+def _check(ports: Ports, definition: Definition) -> None:
+    if definition.image not in ports.images.names():
+        known = ", ".join(ports.images.names()) or "none"
+        raise BadRequest(
+            "unknown_image", f"image {definition.image!r} is not known here; there are: {known}"
+        )
+    _check_shape(definition.shape, ports.limits)
+    egress.check((*definition.build_egress, *definition.egress), ports.limits.egress)
+    for file in definition.files:
+        if not ports.blobs.has(file.sha256):
+            raise BadRequest(
+                "missing_file",
+                f"the files for {file.guest_path} ({file.sha256}) were never uploaded",
+                sha256=file.sha256,
+            )
+
+
+def _check_shape(shape: Shape, limits: Limits) -> None:
+    most = (limits.max_shape_vcpus, limits.max_shape_memory_mib, limits.max_shape_disk_gib)
+    if shape.vcpus > most[0] or shape.memory_mib > most[1] or shape.disk_gib > most[2]:
+        raise BadRequest(
+            "bad_definition",
+            f"a shape has at most {most[0]} vcpus, {most[1]} memory_mib and {most[2]} disk_gib",
+        )
+
+
+def _run(
+    ports: Ports, project_id: str, definition: Definition, priced: BuildPrice, rate: Rate
+) -> Run:
+    spec = RunSpec(
+        groups=(Group(definition.name, definition.repeat),),
+        cap_micros=definition.cap_micros,
+        exec=definition.test,
+        verify_each=False,
+        environment_retries=VERIFY_RETRIES,
+    )
+    now = ports.clock.wall_ns()
+    quote = Quote(
+        quote_id=new_id("quote"),
+        cap_micros=definition.cap_micros,
+        worst_micros=priced.worst_micros,
+        rate=rate,
+        funded_ns=affordable_ns(priced.fork_grant_micros, rate.micros_per_hour),
+        concurrency=Concurrency(1 + definition.repeat, 0, 0),
+        accelerator=Accelerator.TCG,
+        expires_ns=now,
+    )
+    return Run(
+        run_id=new_id("run"),
+        project_id=project_id,
+        kind=RunKind.BUILD,
+        state=RunState.ACTIVE,
+        spec=spec,
+        quote=quote,
+        budget_micros=priced.budget_micros,
+        pool_micros=priced.budget_micros - priced.template_grant_micros,
+        granted_micros=priced.template_grant_micros,
+        charged_micros=0,
+        created_ns=now,
+    )
+
+
+def _template(run: Run, build_id: str, definition: Definition, priced: BuildPrice) -> Fork:
+    return Fork(
+        fork_id=new_id("fork"),
+        run_id=run.run_id,
+        project_id=run.project_id,
+        index=-1,
+        role=Role.TEMPLATE,
+        snapshot=definition.name,
+        bundle_id=build_id,
+        restore_key=None,
+        shape=definition.shape,
+        grant_micros=priced.template_grant_micros,
+        worst_micros=priced.template_worst_micros,
+        worst_attempt_ns=definition.build_ns,
+        smallest_micros=0,
+        queued_ns=run.created_ns,
+    )

@@ -1,0 +1,248 @@
+"""Something ended on a machine, a command or the machine itself: learn what, and take the fork one step on."""
+
+from __future__ import annotations
+
+from app.domain.failure import Phase
+from app.domain.fork import EndReason, ForkState
+from app.domain.machine import CommandEnd, Death, DeathCause
+from app.domain.run import Attempt, Claimed, Exec, ExecPurpose, ExecState, Role
+from app.errors import EnvironmentFault, FailureKind
+from app.flow._claimed import (
+    close,
+    fail,
+    failing,
+    hand_over,
+    late_results_dropped,
+    launch,
+    result_of,
+    tail,
+)
+from app.flow._results import settle_held
+from app.ports import HostPorts, Ports
+
+PING_TIMEOUT_S = 10.0
+# The monitor's words for a machine that was not running while its command's time was.
+STALLS = frozenset({"STOP", "BLOCK_IO_ERROR"})
+
+
+def collect(ports: Ports, host: HostPorts, attempt_id: str) -> None:
+    """Act on whatever ended on this machine. Twice is safe: every step is fenced, or is taken by one caller only."""
+    claimed = ports.attempts.get(attempt_id)
+    if claimed is None or not _ours(host, claimed.attempt):
+        return
+    if claimed.fork.role is Role.TEMPLATE:
+        return  # its build waits for its commands itself
+    with late_results_dropped():
+        try:
+            _collect_commands(ports, host, claimed)
+        except EnvironmentFault as fault:
+            _lost(ports, host, claimed, fault)
+
+
+def _ours(host: HostPorts, attempt: Attempt) -> bool:
+    return attempt.claim == host.claim and attempt.closed_boot_ns is None
+
+
+def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    unfinished = ports.execs.unfinished(claimed.attempt.attempt_id)
+    running = [each for each in unfinished if each.state is ExecState.RUNNING]
+    for each in running:
+        end = host.guest.end(claimed.attempt.attempt_id, each.exec_id)
+        if end is not None:
+            _settle(ports, host, claimed, each, end)
+            if each.purpose is not ExecPurpose.HELD:
+                return
+    death = host.machines.death(claimed.attempt.attempt_id)
+    if death is not None:
+        raise EnvironmentFault(FailureKind.GUEST_LOST, "the machine's process ended")
+    if not running and _awaits_its_command(claimed):
+        _resume(ports, host, claimed)
+
+
+def _awaits_its_command(claimed: Claimed) -> bool:
+    return claimed.fork.state is ForkState.READY and claimed.run.spec.exec is not None
+
+
+def _resume(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    """A worker died between hand-over and intent: nothing has started, so it starts now."""
+    if claimed.run.spec.exec is not None:
+        with failing(ports, host, claimed, Phase.EXEC):
+            launch(ports, host, claimed, ExecPurpose.TASK, claimed.run.spec.exec)
+
+
+def _settle(ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd) -> None:
+    match ended.purpose:
+        case ExecPurpose.TEST:
+            _settle_test(ports, host, claimed, end)
+        case ExecPurpose.TASK:
+            _settle_task(ports, host, claimed, ended, end)
+        case ExecPurpose.GRADE:
+            _settle_grade(ports, host, claimed, end)
+        case _:
+            settle_held(ports, claimed, ended, end)
+
+
+def _settle_test(ports: Ports, host: HostPorts, claimed: Claimed, end: CommandEnd) -> None:
+    if claimed.fork.state is not ForkState.CHECKING:
+        return
+    if end.exit_code == 0 and not end.timed_out:
+        hand_over(ports, host, claimed)
+        return
+    fault = EnvironmentFault(
+        FailureKind.OWN_TEST_FAILED,
+        "the snapshot's own test did not pass in this fork",
+        **_evidence(end),
+    )
+    fail(ports, host, claimed, fault, Phase.TEST)
+
+
+def _settle_task(
+    ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
+) -> None:
+    fault = _environment_fault(host, claimed, end)
+    if fault is not None:
+        fail(ports, host, claimed, fault, Phase.EXEC)
+        return
+    grade = claimed.run.spec.grade
+    if grade is None:
+        close(ports, host, claimed, _reason(end), result=result_of(end))
+        return
+    settle_held(ports, claimed, ended, end)
+    with failing(ports, host, claimed, Phase.GRADE):
+        launch(ports, host, claimed, ExecPurpose.GRADE, grade)
+
+
+def _settle_grade(ports: Ports, host: HostPorts, claimed: Claimed, end: CommandEnd) -> None:
+    if end.exit_code is not None and not end.timed_out:
+        close(ports, host, claimed, _reason(end), result=result_of(end))
+        return
+    fault = EnvironmentFault(
+        FailureKind.OWN_TEST_FAILED, "the grade command did not end by itself", **_evidence(end)
+    )
+    fail(ports, host, claimed, fault, Phase.GRADE)
+
+
+def _reason(end: CommandEnd) -> EndReason:
+    if end.timed_out:
+        return EndReason.COMMAND_TIMED_OUT
+    return EndReason.COMMAND_PASSED if end.exit_code == 0 else EndReason.COMMAND_FAILED
+
+
+def _environment_fault(
+    host: HostPorts, claimed: Claimed, end: CommandEnd
+) -> EnvironmentFault | None:
+    """What of the environment spoilt this command, by evidence; None where its end is the task's own."""
+    name, spec = claimed.attempt.attempt_id, claimed.run.spec.exec
+    if end.exit_code is not None and spec and end.exit_code in spec.environment_exit_codes:
+        return EnvironmentFault(
+            FailureKind.REPORTED_BY_COMMAND,
+            f"the command reported a fault of its infrastructure: exit code {end.exit_code}",
+            **_evidence(end),
+        )
+    if end.exit_code == 0 and not end.timed_out:
+        return None
+    broken = [line for line in host.guest.egress_log(name) if line["what"] != "refused"]
+    if broken:
+        return EnvironmentFault(
+            FailureKind.EGRESS_LOST,
+            f"an allowed target could not be reached while the command ran: {broken[-1]['target']}",
+            egress=broken[-8:],
+            **_evidence(end),
+        )
+    stalls = [event.name for event in host.machines.events(name) if event.name in STALLS]
+    if end.timed_out and stalls:
+        return EnvironmentFault(
+            FailureKind.HOST_STALLED,
+            "the machine was stopped while its command's time ran",
+            stalls=stalls,
+            **_evidence(end),
+        )
+    return None
+
+
+def _evidence(end: CommandEnd) -> dict[str, object]:
+    return {
+        "exit_code": end.exit_code,
+        "signal": end.signal,
+        "timed_out": end.timed_out,
+        "seconds": end.duration_ns / 1e9,
+        "stdout_tail": tail(end.stdout),
+        "stderr_tail": tail(end.stderr),
+    }
+
+
+def _lost(ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault) -> None:
+    """A channel broke. First learn whether the process lives and what the keeper and the monitor saw; then name it."""
+    name = claimed.attempt.attempt_id
+    death = host.machines.death(name)
+    if death is None and _answers(host, name):
+        return
+    death = host.machines.kill(name)
+    if death is None:
+        fail(ports, host, claimed, fault, _phase(claimed))
+        return
+    reason = _end_of_death(claimed, death)
+    if reason is not None:
+        close(ports, host, claimed, reason)
+        return
+    fail(ports, host, claimed, _fault_of_death(fault, death), _phase(claimed))
+
+
+def _answers(host: HostPorts, name: str) -> bool:
+    try:
+        host.guest.ping(name, PING_TIMEOUT_S)
+    except EnvironmentFault:
+        return False
+    return True
+
+
+def _end_of_death(claimed: Claimed, death: Death) -> EndReason | None:
+    """A death that is no failure of the environment: money, a wish, or the command's own shutdown."""
+    attempt, fork = claimed.attempt, claimed.fork
+    if fork.stop_asked is not None:
+        return fork.stop_asked
+    if death.cause is DeathCause.DEADLINE and attempt.lease_ns < fork.worst_attempt_ns:
+        extended = attempt.deadline_boot_ns > death.ended_boot_ns + 1_000_000_000
+        return EndReason.NOT_RENEWED if extended else EndReason.RUN_EXHAUSTED
+    if death.cause is DeathCause.SHUTDOWN and attempt.intent and claimed.run.spec.exec:
+        return EndReason.COMMAND_SHUT_DOWN
+    return None
+
+
+def _fault_of_death(met: EnvironmentFault, death: Death) -> EnvironmentFault:
+    kind, message = _DEATHS[death.cause]
+    return EnvironmentFault(
+        kind,
+        message,
+        death_cause=death.cause.value,
+        process_exit_code=death.exit_code,
+        process_signal=death.signal,
+        met=met.message,
+        **met.evidence,
+    )
+
+
+_DEATHS: dict[DeathCause, tuple[FailureKind, str]] = {
+    DeathCause.ASKED: (
+        FailureKind.GUEST_HUNG,
+        "the machine lived but did not answer; it was ended",
+    ),
+    DeathCause.DEADLINE: (
+        FailureKind.GUEST_HUNG,
+        "the machine outlived every limit of its commands without an answer",
+    ),
+    DeathCause.SHUTDOWN: (FailureKind.GUEST_LOST, "the machine shut itself down"),
+    DeathCause.PANICKED: (FailureKind.GUEST_PANICKED, "the guest's kernel panicked"),
+    DeathCause.SIGNAL: (FailureKind.GUEST_LOST, "the machine's process was killed from outside"),
+    DeathCause.EXIT: (FailureKind.GUEST_LOST, "the machine's process ended by itself"),
+    DeathCause.KEEPER_LOST: (
+        FailureKind.GUEST_LOST,
+        "the machine's keeper was lost, and it with it",
+    ),
+}
+
+
+def _phase(claimed: Claimed) -> Phase:
+    if claimed.fork.state is ForkState.RESTORING:
+        return Phase.BARRIER
+    return Phase.TEST if claimed.fork.state is ForkState.CHECKING else Phase.EXEC

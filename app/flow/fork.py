@@ -1,0 +1,170 @@
+"""Bring up one placed fork: restore, barrier, hooks, contract; then its own test, or the hand-over."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.domain.checks import Check, at_barrier, marker_exit, on_channel, unsound
+from app.domain.failure import Phase
+from app.domain.ledger import START_WINDOW_NS
+from app.domain.machine import Deadline, Identity
+from app.domain.run import Claimed, ExecPurpose, ExecSpec
+from app.domain.spec import command, targets
+from app.errors import Conflict, EnvironmentFault, FailureKind
+from app.flow._claimed import (
+    definition_of,
+    fail,
+    failing,
+    generation_of,
+    hand_over,
+    late_results_dropped,
+    launch,
+    tail,
+)
+from app.ports import HostPorts, Ports
+
+BARRIER_TIMEOUT_S = 30.0
+CHANNEL_TIMEOUT_S = 30.0
+PROBE_TIMEOUT_S = 30.0
+
+Step = Callable[[Ports, HostPorts, Claimed], Claimed]
+
+
+def advance(ports: Ports, host: HostPorts) -> bool:
+    """Claim one fork that is placed on this host and bring it up; False when none waits.
+
+    The clock is read before the claim: a worker that froze in between starts nothing on waking.
+    """
+    opened_boot_ns = ports.clock.boot_ns()
+    claimed = ports.attempts.open(
+        host.host_id, host.claim, ports.clock.boot_id(), opened_boot_ns, None
+    )
+    if claimed is None:
+        return False
+    with late_results_dropped():
+        _bring_up(ports, host, claimed)
+    return True
+
+
+def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    for phase, step in STEPS:
+        try:
+            claimed = step(ports, host, claimed)
+        except EnvironmentFault as fault:
+            fail(ports, host, claimed, fault, phase)
+            return
+    if not claimed.run.spec.verify_each:
+        hand_over(ports, host, claimed)
+        return
+    with failing(ports, host, claimed, Phase.TEST):
+        launch(ports, host, claimed, ExecPurpose.TEST, definition_of(ports, claimed).test)
+
+
+def _restore(_: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
+    attempt = claimed.attempt
+    bundle = host.bundles.open(claimed.fork.bundle_id)
+    deadline = Deadline(attempt.deadline_boot_ns, attempt.opened_boot_ns + START_WINDOW_NS)
+    host.machines.restore(attempt.attempt_id, bundle, deadline)
+    return claimed
+
+
+def _barrier(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
+    name = claimed.attempt.attempt_id
+    told = _identity(ports, claimed)
+    began = ports.clock.boot_ns()
+    host.guest.attach(name)
+    awake = host.guest.wake(name, told, BARRIER_TIMEOUT_S)
+    bundle = host.bundles.open(claimed.fork.bundle_id)
+    checks = at_barrier(awake, told, bundle.boot_id, _seconds_since(ports, began))
+    refuse_unsound(checks)
+    try:
+        return ports.attempts.checking(claimed, checks, awake.sample)
+    except Conflict as conflict:
+        if conflict.code != "duplicate_sample":
+            raise
+        raise EnvironmentFault(
+            FailureKind.BARRIER_FAILED,
+            "another fork of this run showed the same entropy sample",
+            sample=awake.sample,
+        ) from conflict
+
+
+def _hooks(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
+    """The snapshot's `on_fork`: it reseeds what was warmed. Opens the command channel, once."""
+    name = claimed.attempt.attempt_id
+    definition = definition_of(ports, claimed)
+    host.guest.open(name, CHANNEL_TIMEOUT_S)
+    host.guest.allow(name, targets(claimed.run.spec, definition))
+    for number, hook in enumerate(definition.on_fork):
+        _run_hook(host, claimed, f"hook{number}_{name}", hook)
+    return claimed
+
+
+def _run_hook(host: HostPorts, claimed: Claimed, exec_id: str, hook: ExecSpec) -> None:
+    name = claimed.attempt.attempt_id
+    host.guest.start(name, exec_id, command(claimed, hook, generation_of(claimed), ()))
+    end = host.guest.end(name, exec_id, wait_s=hook.timeout_ns / 1e9 + 5)
+    if end is not None and end.exit_code == 0 and not end.timed_out:
+        return
+    raise EnvironmentFault(
+        FailureKind.BARRIER_FAILED,
+        "an on_fork hook did not pass",
+        command=hook.argv[-1],
+        exit_code=end.exit_code if end else None,
+        timed_out=end is None or end.timed_out,
+        stderr=tail(end.stderr) if end else "",
+    )
+
+
+def _contract(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
+    name = claimed.attempt.attempt_id
+    allowed = targets(claimed.run.spec, definition_of(ports, claimed))
+    marker = secrets.token_hex(16)
+    began = ports.clock.boot_ns()
+    probe = host.guest.probe(name, marker, marker_exit(marker), PROBE_TIMEOUT_S)
+    bundle = host.bundles.open(claimed.fork.bundle_id)
+    seconds = _seconds_since(ports, began)
+    checks = on_channel(probe, marker, bundle.disk_id, allowed, seconds)
+    refuse_unsound(checks)
+    fork = replace(claimed.fork, checks=(*claimed.fork.checks, *checks))
+    return replace(claimed, fork=fork)
+
+
+def refuse_unsound(checks: tuple[Check, ...]) -> None:
+    """Raises EnvironmentFault(contract_broken) with what the first unsound probe saw."""
+    broken = unsound(checks)
+    if broken is None:
+        return
+    raise EnvironmentFault(
+        FailureKind.CONTRACT_BROKEN,
+        f"the {broken.name} probe does not hold: {broken.seen}",
+        probe=broken.name,
+        seen=broken.seen,
+    )
+
+
+def _identity(ports: Ports, claimed: Claimed) -> Identity:
+    fork = claimed.fork
+    return Identity(
+        fork_id=fork.fork_id,
+        hostname=fork.fork_id.replace("_", "-"),
+        generation=generation_of(claimed),
+        machine_id=secrets.token_hex(16),
+        nonce=secrets.token_hex(16),
+        entropy=secrets.token_bytes(64),
+        wall_ns=ports.clock.wall_ns(),
+    )
+
+
+def _seconds_since(ports: Ports, began_boot_ns: int) -> float:
+    return round((ports.clock.boot_ns() - began_boot_ns) / 1e9, 6)
+
+
+STEPS: tuple[tuple[Phase, Step], ...] = (
+    (Phase.RESTORE, _restore),
+    (Phase.BARRIER, _barrier),
+    (Phase.BARRIER, _hooks),
+    (Phase.CONTRACT, _contract),
+)

@@ -1,0 +1,100 @@
+"""What a lost bell, a dead worker or a dead host left behind: found in the rows, and rung or reaped again."""
+
+from __future__ import annotations
+
+from app.domain.failure import Phase
+from app.domain.fork import ForkState
+from app.domain.run import Claimed, Role
+from app.errors import EnvironmentFault, FailureKind
+from app.flow._claimed import fail, late_results_dropped
+from app.ports import HostPorts, Ports
+
+CHANNEL_TIMEOUT_S = 30.0
+WORKED_ON = frozenset({ForkState.RESTORING, ForkState.CHECKING})
+
+
+def tick(ports: Ports) -> None:
+    """Once a second, beside the billing tick: ring again for everything that waits. Bells are cheap, rows
+    are the truth.
+    """
+    ports.hosts.unassign_dead()
+    if ports.hosts.waiting(1):
+        ports.bells.place()
+    for host_id, build_id, count in ports.hosts.placed():
+        if build_id:
+            ports.bells.build(host_id, build_id)
+        else:
+            ports.bells.fork(host_id, count)
+    for build, template_host in ports.builds.unsettled():
+        if template_host is not None:
+            ports.bells.verify(template_host, build.build_id)
+
+
+def watch_host(ports: Ports, host: HostPorts) -> None:
+    """Once a second on each host: heartbeat, leases, wishes, deaths that nobody heard, and leavings."""
+    ports.hosts.heartbeat(host.host_id, host.bundles.mounted())
+    held = ports.attempts.held_by(host.host_id)
+    for claimed in held:
+        if claimed.attempt.claim == host.claim:
+            _attend(ports, host, claimed)
+    for asked in ports.execs.queued_on(host.host_id):
+        ports.bells.exec(host.host_id, asked.exec_id)
+
+
+def _attend(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    name = claimed.attempt.attempt_id
+    host.machines.extend(name, claimed.attempt.deadline_boot_ns)
+    if claimed.fork.stop_asked is not None:
+        ports.bells.stop(host.host_id, name)
+    elif claimed.fork.role is Role.FORK and host.machines.death(name) is not None:
+        ports.bells.collect(host.host_id, name)
+
+
+def reap(ports: Ports, host: HostPorts) -> None:
+    """Now and then on each host: end machines and remove files and bundles that no row owns. Only what is
+    ours is listed.
+    """
+    names = set(host.machines.known())
+    bundles = set(host.bundles.mounted())
+    # The rows are read after the lists: what was made in between is not taken for a leak.
+    owned = {claimed.attempt.attempt_id for claimed in ports.attempts.held_by(host.host_id)}
+    for name in names - owned:
+        host.machines.kill(name)
+        host.guest.close(name)
+        host.machines.forget(name)
+    for bundle_id in bundles - ports.snapshots.bundle_ids():
+        host.bundles.delete(bundle_id)
+
+
+def adopt(ports: Ports, host: HostPorts) -> None:
+    """When a worker starts: take over the machines of the one before it, and end what cannot go on."""
+    for found in ports.attempts.held_by(host.host_id):
+        claimed = ports.attempts.adopt(found.attempt.attempt_id, host.host_id, host.claim)
+        if claimed is not None:
+            with late_results_dropped():
+                _adopt_one(ports, host, claimed)
+
+
+def _adopt_one(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    name = claimed.attempt.attempt_id
+    if host.machines.recover(name) is None:
+        # Ended meanwhile: what its keeper wrote down says how.
+        ports.bells.collect(host.host_id, name)
+        if host.machines.death(name) is None:
+            _give_up(ports, host, claimed, "its worker ended before the machine was started")
+        return
+    if claimed.fork.role is Role.TEMPLATE or claimed.fork.state in WORKED_ON:
+        _give_up(ports, host, claimed, "its worker ended while it brought the machine up")
+        return
+    try:
+        host.guest.attach(name)
+        host.guest.open(name, CHANNEL_TIMEOUT_S)
+    except EnvironmentFault as fault:
+        fail(ports, host, claimed, fault, Phase.COLLECT)
+        return
+    ports.bells.collect(host.host_id, name)
+
+
+def _give_up(ports: Ports, host: HostPorts, claimed: Claimed, message: str) -> None:
+    fault = EnvironmentFault(FailureKind.WORKER_LOST, message, worker=claimed.attempt.claim)
+    fail(ports, host, claimed, fault, Phase.RESTORE)

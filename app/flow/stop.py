@@ -1,0 +1,28 @@
+"""Obey a wish to stop, and make one: a run that is cancelled."""
+
+from __future__ import annotations
+
+from app.domain.fork import EndReason
+from app.domain.run import Result
+from app.flow._claimed import close, late_results_dropped
+from app.ports import HostPorts, Ports
+
+
+def cancel(ports: Ports, project_id: str, run_id: str) -> None:
+    """Ask every fork of a run to stop. Twice is safe. Raises NotFound."""
+    run = ports.runs.get(project_id, run_id)
+    for attempt in ports.runs.ask_stop(run.run_id, EndReason.CANCELLED):
+        ports.bells.stop(attempt.host_id, attempt.attempt_id)
+    ports.bells.place()
+
+
+def stop(ports: Ports, host: HostPorts, attempt_id: str) -> None:
+    """End the machine of a fork that is asked to stop; the wish is the reason of its end."""
+    claimed = ports.attempts.get(attempt_id)
+    if claimed is None or claimed.attempt.claim != host.claim:
+        return
+    if claimed.attempt.closed_boot_ns is not None or claimed.fork.stop_asked is None:
+        return
+    with late_results_dropped():
+        result = Result(reward=claimed.fork.result.reward)
+        close(ports, host, claimed, claimed.fork.stop_asked, result=result)
