@@ -1,0 +1,264 @@
+"""Start a machine under its keeper, read what the keeper wrote, ask it to kill. The keeper itself is `keeper.c`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.domain.machine import Deadline, Death, DeathCause, Handle
+from app.errors import Unavailable
+from infra.qemu.home import Home, write_atomically
+
+SOURCE = Path(__file__).with_name("keeper.c")
+
+# Killing takes a moment: by how much a keeper fires before the lease ends, so that the process is gone when it does.
+KILL_MARGIN_NS = 150_000_000
+_GONE_WITHIN_S = 10.0
+_STARTED_WITHIN_S = 20.0
+
+
+class NotStartedError(Exception):
+    """The program does not run; the text says why, in the keeper's or its own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a keeper is to run. `fds` are passed on; `own_fd` is given to the machine's user, `cgroup_fd` is entered."""
+
+    argv: tuple[str, ...]
+    fds: tuple[int, ...]
+    console_fd: int
+    first_uid: int | None = None
+    own_fd: int | None = None
+    cgroup_fd: int | None = None
+
+
+def build_keeper(target: Path) -> Path:
+    """Compile the keeper, static, unless `target` is newer than its source. Raises CalledProcessError."""
+    if target.exists() and target.stat().st_mtime >= SOURCE.stat().st_mtime:
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f"{target.name}.{os.getpid()}")
+    subprocess.run(
+        [
+            "cc",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-static",
+            "-s",
+            "-o",
+            str(draft),
+            str(SOURCE),
+        ],
+        check=True,
+        timeout=120,
+    )
+    draft.replace(target)
+    return target
+
+
+def start(keeper: Path, home: Home, program: Program, deadline: Deadline) -> Handle:
+    """Run a program under a keeper of its own; returns when it runs.
+
+    Raises NotStartedError; then nothing is left running.
+
+    `program.console_fd` is the reading end of the pipe whose writing end is among `program.fds`.
+    """
+    write_deadline(home, deadline.boot_ns)
+    log_out, log_in = os.pipe()
+    try:
+        done = subprocess.run(
+            _argv(keeper, program, deadline),
+            cwd=home.directory,
+            env={},
+            stdin=program.console_fd,
+            stdout=log_out,
+            stderr=log_in,
+            pass_fds=_passed(program),
+            timeout=_STARTED_WITHIN_S,
+            check=False,
+        )
+        handle = read_born(home) if done.returncode == 0 else None
+        if handle is None:
+            raise NotStartedError(_read_all(log_out) or f"the keeper ended with {done.returncode}")
+        return handle
+    except subprocess.TimeoutExpired as error:
+        raise NotStartedError("the keeper did not start it in time") from error
+    finally:
+        os.close(log_out)
+        os.close(log_in)
+
+
+def write_deadline(home: Home, boot_ns: int) -> None:
+    """What the keeper goes by from its next look on."""
+    write_atomically(home.deadline, f"{boot_ns}\n")
+
+
+def read_born(home: Home) -> Handle | None:
+    """Who runs the machine, as its keeper wrote it; None if none has."""
+    record = _record(home.born)
+    if record is None:
+        return None
+    started_ns = int(record["started_boot_ns"])
+    return Handle(home.name, int(record["pid"]), int(record["keeper_pid"]), started_ns)
+
+
+def read_exit(home: Home) -> Death | None:
+    """How the machine ended, as its keeper wrote it; None if none has."""
+    record = _record(home.exit)
+    if record is None:
+        return None
+    code, signal_number = int(record["exit_code"]), int(record["signal"])
+    return Death(
+        cause=DeathCause(record["cause"]),
+        exit_code=code if code >= 0 else None,
+        signal=signal_number if signal_number >= 0 else None,
+        ended_boot_ns=int(record["ended_boot_ns"]),
+        late_ns=int(record["late_ns"]),
+    )
+
+
+def write_keeper_lost(home: Home, ended_boot_ns: int) -> None:
+    """Record, in a dead keeper's place, an end that it could not witness."""
+    write_atomically(
+        home.exit,
+        f"cause=keeper_lost exit_code=-1 signal=-1 ended_boot_ns={ended_boot_ns} late_ns=0\n",
+    )
+
+
+def keeper_lives(home: Home) -> bool:
+    """Whether a keeper holds its lock: true from before `born` is written until after `exit` is."""
+    return _is_locked(home.directory / "keeper")
+
+
+def program_lives(home: Home) -> bool:
+    """Whether the machine's process holds its lock, be its keeper alive or not."""
+    return _is_locked(home.directory / "machine")
+
+
+def tell_deadline(home: Home) -> None:
+    """Let the keeper read its deadline now; it would at the old one anyway. Silent when it is gone."""
+    with _keeper(home) as pidfd:
+        _signal(pidfd, signal.SIGHUP)
+
+
+def ask_to_kill(home: Home) -> None:
+    """Let the keeper kill, without waiting. Silent when it is gone."""
+    with _keeper(home) as pidfd:
+        _signal(pidfd, signal.SIGTERM)
+
+
+def kill(home: Home) -> None:
+    """End the machine and wait until both its process and its keeper are gone.
+
+    Raises Unavailable if a process outlives SIGKILL for 10 s (the kernel holds it).
+    """
+    with _keeper(home) as pidfd:
+        _signal(pidfd, signal.SIGTERM)
+        if not _gone(pidfd, _GONE_WITHIN_S):
+            _signal(pidfd, signal.SIGKILL)
+            _gone(pidfd, _GONE_WITHIN_S)
+    with _program(home) as pidfd:
+        _signal(pidfd, signal.SIGKILL)
+        if not _gone(pidfd, _GONE_WITHIN_S):
+            raise Unavailable(
+                "machine_will_not_die", f"the process of {home.name} outlives SIGKILL"
+            )
+
+
+def _argv(keeper: Path, program: Program, deadline: Deadline) -> list[str]:
+    options = [str(keeper), "-s", str(deadline.start_by_boot_ns), "-m", str(KILL_MARGIN_NS)]
+    wishes = (("-u", program.first_uid), ("-o", program.own_fd), ("-g", program.cgroup_fd))
+    for option, value in wishes:
+        if value is not None:
+            options += [option, str(value)]
+    return [*options, "--", *program.argv]
+
+
+def _passed(program: Program) -> tuple[int, ...]:
+    extra = (program.own_fd, program.cgroup_fd)
+    return (*program.fds, *(fd for fd in extra if fd is not None))
+
+
+def _read_all(fd: int) -> str:
+    os.set_blocking(fd, False)
+    with contextlib.suppress(BlockingIOError):
+        return os.read(fd, 4096).decode(errors="replace").strip()
+    return ""
+
+
+def _record(path: Path) -> dict[str, str] | None:
+    """A line of `key=value` words."""
+    try:
+        words = path.read_text().split()
+    except FileNotFoundError:
+        return None
+    return dict(word.split("=", 1) for word in words)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+@contextlib.contextmanager
+def _keeper(home: Home) -> Iterator[int | None]:
+    born = read_born(home)
+    with _process(born.keeper_pid if born else None, lambda: keeper_lives(home)) as pidfd:
+        yield pidfd
+
+
+@contextlib.contextmanager
+def _program(home: Home) -> Iterator[int | None]:
+    born = read_born(home)
+    with _process(born.pid if born else None, lambda: program_lives(home)) as pidfd:
+        yield pidfd
+
+
+@contextlib.contextmanager
+def _process(pid: int | None, lives: Callable[[], bool]) -> Iterator[int | None]:
+    """A descriptor of the process, None when it is gone.
+
+    The lock is looked at after the number was pinned, so it never is a later process with the same number.
+    """
+    try:
+        pidfd = os.pidfd_open(pid) if pid else None
+    except ProcessLookupError:
+        pidfd = None
+    try:
+        yield pidfd if pidfd is not None and lives() else None
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _signal(pidfd: int | None, number: signal.Signals) -> None:
+    if pidfd is not None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, number)
+
+
+def _gone(pidfd: int | None, within_s: float) -> bool:
+    if pidfd is None:
+        return True
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))

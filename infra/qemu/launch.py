@@ -1,0 +1,169 @@
+"""Start QEMU on open files and listening sockets, under a keeper, and take its monitor."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.domain.machine import Accelerator, Deadline, Handle, Shape
+from app.errors import EnvironmentFault, FailureKind
+from infra.qemu import evidence, keeper, limits
+from infra.qemu.argv import Descriptors, Hypervisor
+from infra.qemu.home import Home, connect, listen
+from infra.qemu.qmp import (
+    Monitor,
+    MonitorLoop,
+    MonitorLostError,
+    MonitorRefusedError,
+    MonitorSilentError,
+)
+
+ArgvOf = Callable[[Hypervisor, str, Shape, Descriptors], tuple[str, ...]]
+
+_ANSWERS_WITHIN_S = 30.0
+_KVM = Path("/dev/kvm")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What this host runs machines with. Without `first_uid` (we are not root) QEMU runs as the worker's own user."""
+
+    keeper: Path
+    hypervisor: Hypervisor
+    first_uid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a machine is made of. A template writes its memory, state and root disk; a fork only its overlay."""
+
+    memory: Path
+    state: Path
+    root: Path
+    tools: Path
+    overlay: Path | None = None
+    kernel: Path | None = None
+    initramfs: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A machine that runs and answers. `files` are the numbers by which QEMU knows its files."""
+
+    handle: Handle
+    monitor: Monitor
+    files: Descriptors
+
+
+def launch(
+    means: Means,
+    loop: MonitorLoop,
+    home: Home,
+    shape: Shape,
+    files: Files,
+    argv_of: ArgvOf,
+    deadline: Deadline,
+) -> Launched:
+    """Start a machine in its prepared home; returns when its monitor answers.
+
+    Raises EnvironmentFault(restore_failed, host_disk_full); the caller then clears the home.
+    """
+    with translated(home):
+        handle, numbers = _start(means, home, shape, files, argv_of, deadline)
+        return Launched(handle, attach(loop, home), numbers)
+
+
+def attach(loop: MonitorLoop, home: Home, timeout_s: float = _ANSWERS_WITHIN_S) -> Monitor:
+    """Take a running machine's monitor. Raises OSError, MonitorSilentError, MonitorLostError."""
+    monitor = loop.attach(home.name, connect(home.monitor, timeout_s))
+    try:
+        monitor.greet(timeout_s)
+    except BaseException:
+        loop.detach(monitor)
+        raise
+    return monitor
+
+
+@contextlib.contextmanager
+def translated(home: Home) -> Iterator[None]:
+    """What goes wrong with a process, its monitor or its files, as a fault of the environment with what was seen."""
+    try:
+        yield
+    except (keeper.NotStartedError, MonitorRefusedError) as error:
+        raise _fault(home, str(error)) from error
+    except (MonitorLostError, MonitorSilentError) as error:
+        raise _fault(home, f"its monitor: {error}") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise EnvironmentFault(FailureKind.HOST_DISK_FULL, str(error)) from error
+        raise _fault(home, str(error)) from error
+
+
+def _fault(home: Home, message: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        FailureKind.RESTORE_FAILED,
+        f"machine {home.name}: {message}",
+        hypervisor_log=evidence.log_tail(home),
+        console_tail=evidence.console_tail(home),
+    )
+
+
+def _start(
+    means: Means, home: Home, shape: Shape, files: Files, argv_of: ArgvOf, deadline: Deadline
+) -> tuple[Handle, Descriptors]:
+    """All that QEMU inherits is closed here afterwards: a socket that we held would seem to listen after its end."""
+    with ExitStack() as stack:
+        console_out, console_in = _pipe(stack)
+        numbers = _open(stack, home, files, console_in, means.hypervisor.key.accelerator)
+        program = keeper.Program(
+            argv=argv_of(means.hypervisor, home.name, shape, numbers),
+            fds=numbers.numbers(),
+            console_fd=console_out,
+            first_uid=means.first_uid,
+            # A template maps its memory for writing, which QEMU does by the file's name.
+            own_fd=numbers.memory if files.overlay is None else None,
+            cgroup_fd=limits.enter(stack, home.name, shape),
+        )
+        return keeper.start(means.keeper, home, program, deadline), numbers
+
+
+def _pipe(stack: ExitStack) -> tuple[int, int]:
+    """The machine's console. A keeper that lags must not stall its machine, so the writing end never blocks."""
+    out, into = os.pipe()
+    stack.callback(os.close, out)
+    stack.callback(os.close, into)
+    os.set_blocking(into, False)
+    return out, into
+
+
+def _open(
+    stack: ExitStack, home: Home, files: Files, console: int, accelerator: Accelerator
+) -> Descriptors:
+    def opened(path: Path, flags: int) -> int:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+        stack.callback(os.close, fd)
+        return fd
+
+    def listening(path: Path) -> int:
+        return stack.enter_context(listen(path)).fileno()
+
+    is_fork = files.overlay is not None
+    return Descriptors(
+        console=console,
+        monitor=listening(home.monitor),
+        control=listening(home.control),
+        ssh=listening(home.ssh),
+        memory=opened(files.memory, os.O_RDONLY if is_fork else os.O_RDWR),
+        state=opened(files.state, os.O_RDONLY if is_fork else os.O_WRONLY),
+        root=opened(files.root, os.O_RDONLY if is_fork else os.O_RDWR),
+        tools=opened(files.tools, os.O_RDONLY),
+        overlay=opened(files.overlay, os.O_RDWR) if files.overlay else None,
+        kernel=opened(files.kernel, os.O_RDONLY) if files.kernel else None,
+        initramfs=opened(files.initramfs, os.O_RDONLY) if files.initramfs else None,
+        accelerator=opened(_KVM, os.O_RDWR) if accelerator is Accelerator.KVM else None,
+    )

@@ -1,0 +1,227 @@
+"""`Machines` by QEMU on this host."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from app.domain.machine import (
+    BootImage,
+    Bundle,
+    Deadline,
+    Death,
+    Fingerprint,
+    Handle,
+    MonitorEvent,
+    Shape,
+)
+from app.errors import Conflict, EnvironmentFault, FailureKind, Unavailable
+from app.ports import Clock
+from infra import manifest
+from infra.qemu import evidence, keeper, limits, restore, template
+from infra.qemu.argv import fork_argv, template_argv
+from infra.qemu.home import Home, home_of
+from infra.qemu.launch import Launched, Means, attach, launch, translated
+from infra.qemu.qmp import (
+    Monitor,
+    MonitorLoop,
+    MonitorLostError,
+    MonitorRefusedError,
+    MonitorSilentError,
+)
+
+_ADOPTED_WITHIN_S = 5.0
+
+
+class QemuMachines:
+    """Each machine has a directory `root/<name>`: `control.sock` and `ssh.sock` in it are the guest's two ports.
+
+    One worker process at a time holds a machine's monitor. `close` gives all of them up; the machines live on.
+    """
+
+    def __init__(self, root: Path, means: Means, fingerprint: Fingerprint, clock: Clock) -> None:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._root = root
+        self._means = means
+        self._fingerprint = fingerprint
+        self._clock = clock
+        self._monitors: dict[str, Monitor] = {}
+        self._manifests: dict[Path, manifest.Manifest] = {}
+        self._loop = MonitorLoop(clock, self._heard, self._lost)
+
+    def fingerprint(self) -> Fingerprint:
+        """What this host can do."""
+        return self._fingerprint
+
+    def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
+        """Cold-boot a template on its own copy of the image."""
+
+        def start(home: Home) -> Handle:
+            files, disk_id = template.prepare(home, image, shape)
+            launched = launch(self._means, self._loop, home, shape, files, template_argv, deadline)
+            key, state = self._means.hypervisor.key, launched.files.state
+            template.note(home, template.Notes(shape, key, disk_id, state))
+            return self._keep(launched)
+
+        return self._in_new_home(name, start)
+
+    def freeze(self, name: str, into: Path, boot_id: str) -> Bundle:
+        """Stop a quiet template and keep all of it in `into`."""
+        home = home_of(self._root, name)
+        notes = template.notes_of(home)
+        monitor = self._monitors.get(name)
+        if monitor is None:
+            raise EnvironmentFault(FailureKind.GUEST_LOST, f"template {name} is gone")
+        with translated(home):
+            template.write_state(monitor, notes)
+            self.kill(name)
+            return template.collect(home, notes, into, boot_id, self._clock)
+
+    def restore(self, name: str, bundle: Bundle, deadline: Deadline) -> Handle:
+        """Fork a machine from a bundle; its guest waits in the barrier."""
+        restore.check(bundle, self._manifest(bundle), self._means.hypervisor.key)
+
+        def start(home: Home) -> Handle:
+            files = restore.prepare(home, bundle)
+            launched = launch(
+                self._means, self._loop, home, bundle.shape, files, fork_argv, deadline
+            )
+            with translated(home):
+                restore.resume(launched.monitor, launched.files)
+            return self._keep(launched)
+
+        return self._in_new_home(name, start)
+
+    def extend(self, name: str, deadline_boot_ns: int) -> None:
+        """Move a machine's deadline."""
+        home = home_of(self._root, name)
+        if keeper.keeper_lives(home):
+            keeper.write_deadline(home, deadline_boot_ns)
+            keeper.tell_deadline(home)
+
+    def kill(self, name: str) -> Death | None:
+        """End a machine and wait until it is gone."""
+        home = home_of(self._root, name)
+        if self.death(name) is None:
+            keeper.kill(home)
+        return self.death(name)
+
+    def death(self, name: str) -> Death | None:
+        """How a machine ended."""
+        return evidence.death(home_of(self._root, name), self.events(name), self._clock)
+
+    def events(self, name: str) -> tuple[MonitorEvent, ...]:
+        """The last monitor events, oldest first."""
+        monitor = self._monitors.get(name)
+        return monitor.events if monitor else evidence.load_events(home_of(self._root, name))
+
+    def console_tail(self, name: str) -> str:
+        """The last 4 KiB of the guest's console."""
+        return evidence.console_tail(home_of(self._root, name))
+
+    def recover(self, name: str) -> Handle | None:
+        """Take a machine that an earlier worker started. One that it left half restored is ended.
+
+        Raises Unavailable while another process holds the machine's monitor.
+        """
+        home = home_of(self._root, name)
+        handle = self._living(home)
+        if handle is None or name in self._monitors:
+            return handle
+        monitor = self._adopt(home)
+        if monitor is not None:
+            self._monitors[name] = monitor
+            if self._runs(monitor, home):
+                return handle
+        self.kill(name)
+        return None
+
+    def live(self) -> tuple[Handle, ...]:
+        """Every machine under `root` that lives now."""
+        handles = (self._living(Home(self._root / name)) for name in self.known())
+        return tuple(handle for handle in handles if handle is not None)
+
+    def known(self) -> tuple[str, ...]:
+        """Names of all machines whose files are here."""
+        return tuple(sorted(entry.name for entry in self._root.iterdir() if entry.is_dir()))
+
+    def forget(self, name: str) -> None:
+        """Remove all files of a dead machine. Raises Conflict for one that lives."""
+        home = home_of(self._root, name)
+        if keeper.keeper_lives(home) or keeper.program_lives(home):
+            raise Conflict("machine_lives", f"machine {name} lives; kill it first")
+        self._let_go(name)
+        limits.clear(name)
+        shutil.rmtree(home.directory, ignore_errors=True)
+
+    def close(self) -> None:
+        """Give up all monitors; the machines live on."""
+        self._loop.close()
+        self._monitors.clear()
+
+    def _in_new_home(self, name: str, start: Callable[[Home], Handle]) -> Handle:
+        """Run `start` in a new directory; whatever goes wrong in it, nothing of the machine is left."""
+        home = home_of(self._root, name)
+        with translated(home):
+            home.directory.mkdir(mode=0o700)
+        try:
+            with translated(home):
+                return start(home)
+        except BaseException:
+            keeper.kill(home)
+            self.forget(name)
+            raise
+
+    def _keep(self, launched: Launched) -> Handle:
+        self._monitors[launched.handle.name] = launched.monitor
+        return launched.handle
+
+    def _manifest(self, bundle: Bundle) -> manifest.Manifest:
+        """Read once: a bundle never changes."""
+        if bundle.directory not in self._manifests:
+            self._manifests[bundle.directory] = manifest.read(bundle.directory)
+        return self._manifests[bundle.directory]
+
+    def _living(self, home: Home) -> Handle | None:
+        return keeper.read_born(home) if keeper.keeper_lives(home) else None
+
+    def _adopt(self, home: Home) -> Monitor | None:
+        try:
+            return attach(self._loop, home, _ADOPTED_WITHIN_S)
+        except MonitorSilentError as error:
+            raise Unavailable(
+                "machine_busy", f"another process holds the monitor of machine {home.name}"
+            ) from error
+        except (MonitorLostError, OSError):  # it ended meanwhile
+            return None
+
+    def _runs(self, monitor: Monitor, home: Home) -> bool:
+        """Whether the guest goes on. If it ended itself while nobody listened, its status says so; kept as an event."""
+        try:
+            status = monitor.execute("query-status")["status"]
+        except (MonitorLostError, MonitorSilentError, MonitorRefusedError):
+            return False
+        if name := {"shutdown": "SHUTDOWN", "guest-panicked": "GUEST_PANICKED"}.get(status):
+            data: dict[str, object] = {"guest": True, "learnt_from": "query-status"}
+            monitor.note(MonitorEvent(name, data, self._clock.boot_ns()))
+            evidence.save_events(home, monitor.events)
+        return bool(status == "running")
+
+    def _heard(self, monitor: Monitor, event: MonitorEvent) -> None:
+        """A guest that ended itself is paused and holds its memory: note why, then end it."""
+        if evidence.is_end(event):
+            home = home_of(self._root, monitor.name)
+            evidence.save_events(home, monitor.events)
+            keeper.ask_to_kill(home)
+
+    def _lost(self, monitor: Monitor) -> None:
+        evidence.save_events(home_of(self._root, monitor.name), monitor.events)
+        if self._monitors.get(monitor.name) is monitor:
+            del self._monitors[monitor.name]
+        monitor.close()
+
+    def _let_go(self, name: str) -> None:
+        monitor = self._monitors.pop(name, None)
+        if monitor is not None:
+            self._loop.detach(monitor)
