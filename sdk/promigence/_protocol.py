@@ -100,7 +100,10 @@ Reply = Answer | Broken
 
 
 def path_of(*parts: str) -> str:
-    """`/v1/...` with each part escaped, so that no name can walk out of its place."""
+    """`/v1/...` with each part escaped, so that no name can walk out of its place. Raises BadRequest for no name."""
+    for part in parts:
+        if part in {"", ".", ".."}:
+            raise BadRequest(f"{part!r} is no name or id")
     return "/".join(("/v1", *(escaped(part, safe="@") for part in parts)))
 
 

@@ -148,8 +148,8 @@ class Forks:
         timeout: float = TRANSFER_SECONDS,
     ) -> Uploaded:
         """Write a local file into a held fork, as root; parents are made. Raises OSError for the local file."""
-        steps = forks.upload(fork_id, Path(local), guest_path, mode, self._engine.terms(timeout))
-        return self._engine.run(steps)
+        terms = self._engine.terms(timeout)
+        return self._engine.run(forks.upload(fork_id, Path(local), guest_path, mode, terms))
 
     def download(
         self,
@@ -160,8 +160,8 @@ class Forks:
         timeout: float = TRANSFER_SECONDS,
     ) -> Downloaded:
         """Read a file of a held fork into a local one, which is replaced only when all of it has arrived."""
-        steps = forks.download(fork_id, guest_path, Path(local), self._engine.terms(timeout))
-        return self._engine.run(steps)
+        terms = self._engine.terms(timeout)
+        return self._engine.run(forks.download(fork_id, guest_path, Path(local), terms))
 
     def release(
         self, fork_id: str, passed: bool | None = None, reward: float | None = None

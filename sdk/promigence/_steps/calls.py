@@ -60,8 +60,8 @@ Steps = Generator[Send, Reply, T]
 class Terms:
     """What holds for one call: its deadline, how it retries, and whether this server ever answered.
 
-    `patience_seconds` bounds each single request of a call that makes many: a wait of hours does not go on for hours
-    against a server that is away.
+    `patience_seconds` is how long faults in a row are put up with, counted from the first, and how long one answer may
+    take: a wait of hours does not go on for hours against a server that is away.
     """
 
     deadline: Deadline
@@ -73,24 +73,24 @@ class Terms:
 
 def call(request: Request, terms: Terms, after: float = 0.0) -> Steps[Answer]:
     """One request until it is answered, as often as may be and while there is time. Raises PromigenceError."""
-    limit = terms.deadline.within(after + terms.patience_seconds + request.wait_seconds)
-    first_contact = terms.deadline.within(after + terms.retries.first_contact_seconds)
+    window: Deadline | None = None
     met: PromigenceError | None = None
     for attempt in count(1):
-        if limit.left() <= after:
+        if terms.deadline.left() <= after:
             raise _too_late(met) from met
-        reply = yield _attempt(request, limit, after)
+        reply = yield _attempt(request, terms, after)
         met = fault_of(request, reply)
         if isinstance(reply, Answer) and met is None:
             return reply
         assert met is not None
         if not worth_another_try(reply, met):
             raise met
+        window = window or terms.deadline.within(_patience(reply, terms))
         asked = asked_pause(reply)
         after = terms.retries.pause_seconds(attempt, asked, terms.chance())
-        if (asked or 0.0) >= limit.left():
+        if asked is not None and asked >= window.left():
             raise met
-        if _never_there(reply, terms) and after >= first_contact.left():
+        if after >= window.left() and window.at < terms.deadline.at:
             raise met
     raise AssertionError("count() has no end")
 
@@ -132,13 +132,18 @@ def pause_before_next(begun: float, every_seconds: float, clock: Callable[[], fl
     return max(0.0, min(every_seconds, LEAST_POLL_SECONDS) - (clock() - begun))
 
 
-def _attempt(request: Request, limit: Deadline, after: float) -> Send:
-    left = limit.left() - after
-    return Send(request, left, min(left, ATTEMPT_SECONDS + request.wait_seconds), after)
+def _attempt(request: Request, terms: Terms, after: float) -> Send:
+    """A transfer may take all the time there is; its `io_seconds` tell a slow one from a dead one."""
+    left = terms.deadline.left() - after
+    transfer = request.upload is not None or request.download is not None
+    within = left if transfer else min(left, terms.patience_seconds + request.wait_seconds)
+    return Send(request, within, min(within, ATTEMPT_SECONDS + request.wait_seconds), after)
 
 
-def _never_there(reply: Reply, terms: Terms) -> bool:
-    return isinstance(reply, Broken) and not reply.reached and not terms.known
+def _patience(reply: Reply, terms: Terms) -> float:
+    if isinstance(reply, Broken) and not reply.reached and not terms.known:
+        return terms.retries.first_contact_seconds
+    return terms.patience_seconds
 
 
 def _too_late(met: PromigenceError | None) -> DeadlineExceeded:

@@ -78,7 +78,7 @@ def wait(
         try:
             answer = yield from poll(request, every, terms, after)
         except DeadlineExceeded as late:
-            raise _out_of_time(run_id, terms, late) from late
+            raise _goes_on(run_id) from late
         run = expect(answer, Run)
         if on_progress is not None:
             on_progress(run)
@@ -88,9 +88,7 @@ def wait(
     return (yield from report(run_id, with_forks, terms))
 
 
-def _out_of_time(run_id: str, terms: Terms, late: DeadlineExceeded) -> Exception:
-    if terms.deadline.left() > 0:
-        return late
+def _goes_on(run_id: str) -> WaitTimeout:
     return WaitTimeout(
         f"run {run_id} is not final yet and goes on; wait for it again or cancel it",
         details={"run_id": run_id},

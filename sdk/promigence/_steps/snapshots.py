@@ -12,7 +12,6 @@ from promigence._steps.calls import Steps, Terms, call, call_for, pages, pause_b
 from promigence.errors import (
     BuildFailed,
     DeadlineExceeded,
-    PromigenceError,
     SnapshotRefused,
     WaitTimeout,
 )
@@ -95,7 +94,7 @@ def _to_the_end(
         try:
             answer = yield from poll(request, every_seconds, terms, after)
         except DeadlineExceeded as late:
-            raise _out_of_time(build_id, terms, late) from late
+            raise _goes_on(build_id) from late
         build = expect(answer, Build)
         build["log"] = [line for line in build["log"] if line["n"] > seen]
         seen = max((line["n"] for line in build["log"]), default=seen)
@@ -106,9 +105,7 @@ def _to_the_end(
         after = pause_before_next(begun, every_seconds, clock)
 
 
-def _out_of_time(build_id: str, terms: Terms, late: DeadlineExceeded) -> PromigenceError:
-    if terms.deadline.left() > 0:
-        return late
+def _goes_on(build_id: str) -> WaitTimeout:
     return WaitTimeout(
         f"build {build_id} has not ended yet and goes on; wait for it again",
         details={"build_id": build_id},

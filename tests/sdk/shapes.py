@@ -1,0 +1,249 @@
+"""Answers of the wire, whole and typed, with what a test cares about changed."""
+
+from __future__ import annotations
+
+from promigence.types import (
+    Build,
+    BuildLine,
+    Cost,
+    ExecResult,
+    FailedAttempt,
+    Failure,
+    Fork,
+    ForkReport,
+    ForkState,
+    Host,
+    Outcome,
+    Progress,
+    Quote,
+    Report,
+    Run,
+    Snapshot,
+    Started,
+    Totals,
+)
+
+INSTANT = "2026-11-30T17:20:04Z"
+
+
+def quote(requested: int = 2, **cap: float) -> Quote:
+    return {
+        "quote_id": "q-1",
+        "max_cost_usd": 0.2,
+        "worst_case_usd": 0.2,
+        "spend_cap_usd": cap.get("spend_cap_usd", 1.0),
+        "funded_seconds_per_fork": 720.0,
+        "rate": {"usd_per_fork_hour": 0.05, "basis": "on_demand", "card_version": "1"},
+        "concurrency": {"requested": requested, "slots": 8, "free_now": 8},
+        "accelerator": "tcg",
+        "expires_at": INSTANT,
+    }
+
+
+def started(run_id: str = "r-1") -> Started:
+    return {"run_id": run_id, "state": "queued", "quote": quote()}
+
+
+def totals(**counts: int) -> Totals:
+    """Counts by outcome; `requested` is their sum."""
+    return {
+        "requested": sum(counts.values()),
+        "passed": counts.get("passed", 0),
+        "failed": counts.get("failed", 0),
+        "timed_out": counts.get("timed_out", 0),
+        "released": counts.get("released", 0),
+        "env_failed": counts.get("env_failed", 0),
+        "capped": counts.get("capped", 0),
+        "cancelled": counts.get("cancelled", 0),
+        "pending": counts.get("pending", 0),
+    }
+
+
+def cost(total_usd: float = 0.012) -> Cost:
+    return {
+        "total_usd": total_usd,
+        "spend_cap_usd": 1.0,
+        "tasks_usd": total_usd,
+        "environment_usd": 0.0,
+        "verification_usd": 0.0,
+        "rate_usd_per_fork_hour": 0.05,
+    }
+
+
+def progress(waiting_for: str | None = None, **states: int) -> Progress:
+    return {
+        "queued": states.get("queued", 0),
+        "restoring": states.get("restoring", 0),
+        "checking": states.get("checking", 0),
+        "ready": states.get("ready", 0),
+        "running": states.get("running", 0),
+        "waiting_for": waiting_for,
+    }
+
+
+def run(
+    run_id: str = "r-1", *, waiting_for: str | None = None, queued: int = 0, **counts: int
+) -> Run:
+    """A run; it is final when no fork is pending."""
+    pending = counts.get("pending", 0)
+    return {
+        "run_id": run_id,
+        "state": "running" if pending else "ended",
+        "final": not pending,
+        "snapshots": ["task-suite@1"],
+        "labels": {"step": "17"},
+        "created_at": INSTANT,
+        "ended_at": None if pending else INSTANT,
+        "quote": quote(),
+        "totals": totals(**counts),
+        "cost": cost(),
+        "progress": progress(waiting_for, queued=queued, running=pending - queued),
+    }
+
+
+def failure(kind: str = "guest_lost") -> Failure:
+    return {
+        "kind": kind,
+        "phase": "exec",
+        "code": kind,
+        "message": "the machine's process died",
+        "retryable": True,
+        "task_may_have_caused": False,
+        "evidence": {"exit_signal": 9},
+    }
+
+
+def fork_report(
+    index: int, outcome: Outcome, reward: float | None = None, *, key: str | None = None
+) -> ForkReport:
+    return {
+        "fork_id": f"f-{index}",
+        "index": index,
+        "key": key,
+        "snapshot": "task-suite@1",
+        "outcome": outcome,
+        "reward": reward,
+        "reward_valid": reward is not None,
+        "exit_code": {"passed": 0, "failed": 1}.get(outcome),
+        "stdout_tail": "",
+        "stderr_tail": "",
+        "truncated": False,
+        "seconds": 1.5,
+        "cost_usd": 0.006,
+        "host": "h-1",
+        "checks": [{"name": "barrier", "sound": True, "seen": "nonce", "seconds": 0.1}],
+        "attempts": 1,
+        "failure": failure() if outcome == "env_failed" else None,
+    }
+
+
+def failed_attempt(index: int = 0) -> FailedAttempt:
+    return {
+        **failure(),
+        "fork_id": f"f-{index}",
+        "index": index,
+        "key": None,
+        "snapshot": "task-suite@1",
+        "attempt": 1,
+        "host": "h-1",
+        "cost_usd": 0.001,
+        "replaced": False,
+    }
+
+
+def report(*forks: ForkReport, run_id: str = "r-1") -> Report:
+    """A report of these forks; final when none is pending."""
+    counts: dict[str, int] = {}
+    for fork in forks:
+        counts[fork["outcome"]] = counts.get(fork["outcome"], 0) + 1
+    return {
+        "run_id": run_id,
+        "state": "running" if counts.get("pending") else "ended",
+        "final": not counts.get("pending"),
+        "totals": totals(**counts),
+        "cost": cost(),
+        "environment_failures": [
+            failed_attempt(fork["index"]) for fork in forks if fork["outcome"] == "env_failed"
+        ],
+        "forks": list(forks),
+    }
+
+
+def fork(index: int = 0, state: ForkState = "ready") -> Fork:
+    return {
+        "fork_id": f"f-{index}",
+        "run_id": "r-1",
+        "index": index,
+        "key": None,
+        "snapshot": "task-suite@1",
+        "state": state,
+        "outcome": None,
+        "reason": None,
+        "host": "h-1",
+        "attempts": 1,
+        "failure": None,
+    }
+
+
+def exec_result(exit_code: int | None = 0, *, stdout: str = "") -> ExecResult:
+    return {
+        "exec_id": "x-1",
+        "exit_code": exit_code,
+        "timed_out": exit_code is None,
+        "signal": None,
+        "stdout": stdout,
+        "stderr": "",
+        "truncated": False,
+        "seconds": 0.02,
+    }
+
+
+def build(state: str = "building", *lines: BuildLine) -> Build:
+    return {
+        "build_id": "b-1",
+        "name": "task-suite",
+        "state": state,  # type: ignore[typeddict-item]
+        "step": "setup 1 of 1",
+        "log": list(lines),
+        "snapshot": "task-suite@1" if state == "verified" else None,
+        "error": None,
+        "cost_usd": 0.01,
+    }
+
+
+def snapshot(version: int = 1) -> Snapshot:
+    return {
+        "snapshot": f"task-suite@{version}",
+        "name": "task-suite",
+        "version": version,
+        "latest": True,
+        "state": "verified",
+        "image": "debian-12",
+        "shape": {"vcpus": 1, "memory_mib": 512, "disk_gib": 4},
+        "egress": [],
+        "restore_key": "10.0.8/pc-q35-10.0/tcg/qemu64",
+        "accelerator": "tcg",
+        "created_at": INSTANT,
+        "bytes": 600_000_000,
+        "checks": [],
+        "provenance": {},
+    }
+
+
+def host() -> Host:
+    return {
+        "host_id": "h-1",
+        "state": "up",
+        "accelerator": "tcg",
+        "accelerator_reason": "no /dev/kvm",
+        "cpu_model": "qemu64",
+        "vcpus": 2,
+        "memory_mib": 8192,
+        "disk_gib": 60,
+        "slots": 8,
+        "slots_free": 7,
+        "restore_keys": ["10.0.8/pc-q35-10.0/tcg/qemu64"],
+        "mounted": ["task-suite@1"],
+        "missing": ["kvm"],
+        "heartbeat_age_seconds": 1.0,
+    }
