@@ -1,0 +1,198 @@
+"""Machines and bundles that are only rows of a table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+from app.domain.machine import (
+    Accelerator,
+    BootImage,
+    Bundle,
+    Deadline,
+    Death,
+    DeathCause,
+    Fingerprint,
+    Handle,
+    MonitorEvent,
+    RestoreKey,
+    Shape,
+)
+from app.errors import BadRequest, EnvironmentFault, FailureKind
+from infra.fakes.world import Box, World
+
+RESTORE_KEY = RestoreKey("fake-1", "fake", Accelerator.TCG, "fake")
+
+
+class FakeMachines:
+    """`Machines` over a World."""
+
+    def __init__(self, world: World, host_id: str, memory_mib: int = 1 << 20) -> None:
+        self._world = world
+        self._host_id = host_id
+        self._memory_mib = memory_mib
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(
+            host_id=self._host_id,
+            boot_id=self._world.clock.boot_id(),
+            accelerator=Accelerator.TCG,
+            accelerator_reason="simulated machines",
+            restore_keys=(RESTORE_KEY,),
+            cpu_model="fake",
+            vcpus=64,
+            memory_mib=self._memory_mib,
+            disk_gib=1 << 16,
+            missing=("machines are simulated: they run `sim:` scripts only",),
+        )
+
+    def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
+        self._world.meet("boot")
+        return self._make(name, shape, str(uuid.uuid4()), str(uuid.uuid4()), deadline)
+
+    def freeze(self, name: str, into: Path, boot_id: str) -> Bundle:
+        self._world.meet("freeze")
+        box = self._world.box(name)
+        into.mkdir(parents=True)
+        bundle = Bundle(into.name, into, box.shape, RESTORE_KEY, boot_id, box.disk_id)
+        _write(bundle)
+        self._world.die(name, DeathCause.ASKED)
+        return bundle
+
+    def restore(self, name: str, bundle: Bundle, deadline: Deadline) -> Handle:
+        self._world.meet("restore")
+        return self._make(name, bundle.shape, bundle.boot_id, bundle.disk_id, deadline)
+
+    def extend(self, name: str, deadline_boot_ns: int) -> None:
+        box = self._world.boxes.get(name)
+        if box is not None:
+            box.deadline_ns = deadline_boot_ns
+
+    def kill(self, name: str) -> Death | None:
+        return self._world.die(name, DeathCause.ASKED)
+
+    def death(self, name: str) -> Death | None:
+        box = self._world.boxes.get(name)
+        return box.death if box else None
+
+    def events(self, name: str) -> tuple[MonitorEvent, ...]:
+        box = self._world.boxes.get(name)
+        return tuple(box.events) if box else ()
+
+    def console_tail(self, name: str) -> str:
+        return "" if name not in self._world.boxes else f"fake console of {name}\n"
+
+    def recover(self, name: str) -> Handle | None:
+        box = self._world.boxes.get(name)
+        return box.handle if box is not None and box.death is None else None
+
+    def live(self) -> tuple[Handle, ...]:
+        boxes = self._world.boxes.values()
+        return tuple(box.handle for box in boxes if box.death is None)
+
+    def known(self) -> tuple[str, ...]:
+        return tuple(self._world.boxes)
+
+    def forget(self, name: str) -> None:
+        box = self._world.boxes.get(name)
+        if box is not None and box.death is not None:
+            del self._world.boxes[name]
+
+    def _make(
+        self, name: str, shape: Shape, boot_id: str, disk_id: str, deadline: Deadline
+    ) -> Handle:
+        now = self._world.clock.boot_ns()
+        if now > deadline.start_by_boot_ns:
+            raise EnvironmentFault(
+                FailureKind.RESTORE_FAILED, "the window for starting this machine is over"
+            )
+        # No process stands behind a fake machine: 0 is nobody's pid.
+        handle = Handle(name, pid=0, keeper_pid=0, started_boot_ns=now)
+        box = Box(handle, shape, boot_id, disk_id, deadline.boot_ns)
+        with self._world.lock:
+            self._world.boxes[name] = box
+        return handle
+
+
+class FakeBundles:
+    """`Bundles` as a folder of manifests, so that they outlive the process like real ones."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def staging(self, bundle_id: str) -> Path:
+        path = self._root / "staged" / bundle_id
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def store(self, bundle_id: str) -> Bundle:
+        stored = self._root / "stored" / bundle_id
+        if not stored.exists():
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            staged = self._root / "staged" / bundle_id
+            if not staged.exists():
+                raise _unavailable(bundle_id)
+            staged.rename(stored)
+        return self.open(bundle_id)
+
+    def open(self, bundle_id: str) -> Bundle:
+        for place in ("stored", "staged"):
+            directory = self._root / place / bundle_id
+            if directory.exists():
+                return _read(directory)
+        raise _unavailable(bundle_id)
+
+    def mounted(self) -> tuple[str, ...]:
+        places = (self._root / "stored", self._root / "staged")
+        return tuple(path.name for place in places if place.exists() for path in place.iterdir())
+
+    def delete(self, bundle_id: str) -> None:
+        for place in ("stored", "staged"):
+            shutil.rmtree(self._root / place / bundle_id, ignore_errors=True)
+
+
+class FakeImages:
+    """Images by name alone."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names or ("debian-12",)
+
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+    def boot_image(self, name: str) -> BootImage:
+        if name not in self._names:
+            raise BadRequest("unknown_image", f"there are: {', '.join(self._names)}")
+        nothing = Path(name)
+        return BootImage(nothing / "root.img", nothing, nothing, nothing)
+
+
+def _unavailable(bundle_id: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        FailureKind.SNAPSHOT_UNAVAILABLE, f"bundle {bundle_id} is not on this host"
+    )
+
+
+def _write(bundle: Bundle) -> None:
+    shape = bundle.shape
+    manifest = {
+        "shape": [shape.vcpus, shape.memory_mib, shape.disk_gib],
+        "boot_id": bundle.boot_id,
+        "disk_id": bundle.disk_id,
+    }
+    (bundle.directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _read(directory: Path) -> Bundle:
+    manifest = json.loads((directory / "manifest.json").read_text())
+    return Bundle(
+        directory.name,
+        directory,
+        Shape(*manifest["shape"]),
+        RESTORE_KEY,
+        manifest["boot_id"],
+        manifest["disk_id"],
+    )
