@@ -6,7 +6,8 @@ The reports are the SDK's plain dicts; money is compared in whole micro-dollars.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from demo.policy import expected_outcome
 from promigence.types import Check, Cost, Failure, ForkReport, Quote, Report
@@ -46,6 +47,17 @@ def wrong_in_capped_step(report: Report, quote: Quote) -> list[str]:
         *([f"forks {uncapped} did not end capped"] if uncapped else []),
         *([f"capped forks {graded} have a valid reward"] if graded else []),
     ]
+
+
+def wrong_in_refusal(error: Mapping[str, Any]) -> list[str]:
+    """For the environment whose author forgot the test runner: `code`, `message` and `details` of its refusal."""
+    details = error["details"]
+    lines = []
+    if (error["code"], details.get("check")) != ("snapshot_refused", "test"):
+        lines.append(f"it was to be refused by its test; it was by {error['code']}: {details}")
+    if "No module named pytest" not in str(details.get("output")):
+        lines.append(f"the refusal does not show the test's output: {details}")
+    return lines
 
 
 def _wrong_accounts(report: Report, quote: Quote) -> Iterator[str]:

@@ -114,6 +114,15 @@ def test_a_capped_step_ends_capped_and_ungraded() -> None:
     assert len(wrong) == 2
 
 
+def test_a_refusal_names_its_check_and_shows_its_output() -> None:
+    details = {"check": "test", "output": "python: No module named pytest"}
+    assert claims.wrong_in_refusal({"code": "snapshot_refused", "details": details}) == []
+
+    for broken in ({**details, "check": "oracle"}, {**details, "output": ""}):
+        assert claims.wrong_in_refusal({"code": "snapshot_refused", "details": broken})
+    assert claims.wrong_in_refusal({"code": "setup_failed", "details": details})
+
+
 def step() -> Any:
     forks = [fork(index, expected_outcome(index)) for index in range(COUNT)]
     forks[KILLED].update(

@@ -1,0 +1,100 @@
+"""A stack of the demo's own, in a folder of its own: a stack that `make up` started is not disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from promigence import Promigence
+
+SERVER = Path(sys.executable).with_name("promigence-server")
+UP_TIMEOUT_SECONDS = 180
+DOWN_TIMEOUT_SECONDS = 120
+ASK_TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A running stack and the client of it."""
+
+    directory: Path
+    client: Promigence
+
+    def parts(self) -> list[dict[str, Any]]:
+        """Its processes: `name`, `pid`, `ready`."""
+        return self._ask("status")
+
+    def kill_machine_of(self, fork_id: str) -> int:
+        """Kill this fork's machine from outside, as a crash would; return its pid.
+
+        Raises LookupError when no live machine is this fork's.
+        """
+        for machine in self._ask("machines"):
+            if machine["fork_id"] == fork_id:
+                os.kill(machine["pid"], signal.SIGKILL)
+                return int(machine["pid"])
+        raise LookupError(f"fork {fork_id} has no live machine")
+
+    def _ask(self, what: str) -> list[dict[str, Any]]:
+        answer = subprocess.run(
+            [*_server(what, self.directory), "--json"],
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=ASK_TIMEOUT_SECONDS,
+        )
+        rows: list[dict[str, Any]] = json.loads(answer.stdout)
+        return rows
+
+
+@contextmanager
+def running(directory: Path, allow: str) -> Iterator[Stack]:
+    """Start a stack that may reach `allow` (host:port); stop it and remove its folder, however the block is left.
+
+    Raises subprocess.CalledProcessError when a part does not become ready; it has said why on standard error.
+    """
+    try:
+        _run(*_server("up", directory), "--operator-allow", allow, timeout=UP_TIMEOUT_SECONDS)
+        variables = _variables(directory / "env")
+        key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
+        with Promigence(key, url) as client:
+            yield Stack(directory, client)
+    finally:
+        with _uninterrupted():
+            _run(*_server("down", directory), timeout=DOWN_TIMEOUT_SECONDS)
+            shutil.rmtree(directory)
+
+
+def _server(verb: str, directory: Path) -> tuple[str, ...]:
+    return (str(SERVER), verb, "--dir", str(directory))
+
+
+def _run(*argv: str, timeout: float) -> None:
+    # What they say is for people: standard output is the demo's alone.
+    subprocess.run(argv, stdout=sys.stderr, check=True, timeout=timeout)
+
+
+def _variables(file: Path) -> dict[str, str]:
+    lines = (line.partition("=") for line in file.read_text().splitlines() if "=" in line)
+    return {name: value.strip("\"'") for name, _, value in lines}
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Nobody's second Ctrl-C may leave half of a stack behind: the clean-up is bounded, so it is let finish."""
+    before = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
