@@ -16,8 +16,6 @@ from app.domain.machine import Deadline, Death, DeathCause, Handle
 from app.errors import Unavailable
 from infra.qemu.home import Home, write_atomically
 
-SOURCE = Path(__file__).with_name("keeper.c")
-
 # Killing takes a moment: by how much a keeper fires before the lease ends, so that the process is gone when it does.
 KILL_MARGIN_NS = 150_000_000
 _GONE_WITHIN_S = 10.0
@@ -38,32 +36,6 @@ class Program:
     first_uid: int | None = None
     own_fd: int | None = None
     cgroup_fd: int | None = None
-
-
-def build_keeper(target: Path) -> Path:
-    """Compile the keeper, static, unless `target` is newer than its source. Raises CalledProcessError."""
-    if target.exists() and target.stat().st_mtime >= SOURCE.stat().st_mtime:
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f"{target.name}.{os.getpid()}")
-    subprocess.run(
-        [
-            "cc",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-static",
-            "-s",
-            "-o",
-            str(draft),
-            str(SOURCE),
-        ],
-        check=True,
-        timeout=120,
-    )
-    draft.replace(target)
-    return target
 
 
 def start(keeper: Path, home: Home, program: Program, deadline: Deadline) -> Handle:
