@@ -21,6 +21,7 @@ class Host:
     mounted: tuple[str, ...] = ()
     alive: bool = True
     draining: bool = False
+    heartbeat_age_ns: int = 0
 
     def reserve(self, shape: Shape) -> Host:
         return replace(

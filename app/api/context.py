@@ -1,0 +1,61 @@
+"""What every route has at hand: the ports, the wake-ups, threads for calls that block, and who calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ParamSpec, TypeVar, cast
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import Depends, Request
+
+from app.api.ready import Readiness
+from app.errors import BadRequest
+from app.ports import Ports, Wakes
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`spool` is a directory on a disk, where uploads wait until they are whole."""
+
+    ports: Ports
+    wakes: Wakes
+    spool: Path
+    threads: CapacityLimiter
+    readiness: Readiness
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A call that may block (a database, a disk), on a thread of the sized pool."""
+        return await to_thread.run_sync(partial(call, *args, **kwargs), limiter=self.threads)
+
+
+def _context(request: Request) -> Context:
+    return cast("Context", request.app.state.context)
+
+
+def _project(request: Request) -> str:
+    """Who calls, as `Authenticate` found out."""
+    return cast("str", request.state.project_id)
+
+
+Ctx = Annotated[Context, Depends(_context)]
+Project = Annotated[str, Depends(_project)]
+
+
+def refuse_unknown_query(request: Request) -> None:
+    """A query parameter that a route does not know is refused like an unknown field of a body."""
+    known = {param.alias for param in request.scope["route"].dependant.query_params}
+    unknown = sorted(request.query_params.keys() - known)
+    if unknown:
+        raise BadRequest(
+            "unknown_field",
+            f"query {unknown[0][:100]}: is not known; known are: {', '.join(sorted(known)) or 'none'}",
+            fields=[
+                {"field": f"query {name[:100]}", "problem": "is not known"} for name in unknown
+            ],
+        )

@@ -1,0 +1,133 @@
+"""Around every route, in this order: the envelope, who calls, how much may come in. Plain ASGI, for the exec
+path's sake.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.bodies import MAX_FILE_BYTES
+from app.api.errors import Refused, answer, internal
+from app.errors import PromigenceError, TooLarge, Unauthorized
+from app.ids import new_id
+
+log = logging.getLogger(__name__)
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+MAX_JSON_BYTES = 4 * 1024 * 1024
+MAX_SECRET_CHARS = 512
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Envelope:
+    """Give every answer its request id and headers, and every fault of ours an answer that tells nothing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = new_id("req")
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def send_in_envelope(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                headers.update(HEADERS)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_in_envelope)
+        except Exception:  # whatever it was, it is ours; the caller learns the request's id
+            log.exception("request %s failed", request_id)
+            if started:
+                raise  # the server breaks the connection: half an answer never looks whole
+            await internal(request_id)(scope, receive, send_in_envelope)
+
+
+class Authenticate:
+    """Find the project of the key before anything of the request is read. One answer for every wrong key."""
+
+    def __init__(self, app: ASGIApp, project_of: Callable[[str], Awaitable[str]]) -> None:
+        self._app = app
+        self._project_of = project_of
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        try:
+            scope["state"]["project_id"] = await self._project(Headers(scope=scope))
+        except PromigenceError as error:
+            await answer(error, scope["state"]["request_id"])(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _project(self, headers: Headers) -> str:
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not 0 < len(secret) <= MAX_SECRET_CHARS:
+            raise _unauthorized()
+        try:
+            return await self._project_of(secret)
+        except Unauthorized:
+            raise _unauthorized() from None
+
+
+class BodyLimit:
+    """Count a body while it comes in; refuse it at the byte that is too many, or before the first by its length."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = MAX_FILE_BYTES if _takes_a_file(scope) else MAX_JSON_BYTES
+        said = Headers(scope=scope).get("content-length", "")
+        if said.isdecimal() and (len(said) > 18 or int(said) > limit):
+            refused = answer(_too_large(limit), scope["state"]["request_id"])
+            await refused(scope, receive, send)
+            return
+        read = 0
+
+        async def receive_counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > limit:
+                raise Refused(_too_large(limit))
+            return message
+
+        await self._app(scope, receive_counted, send)
+
+
+def _takes_a_file(scope: Scope) -> bool:
+    """Bytes come in by PUT alone."""
+    return bool(scope["method"] == "PUT")
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge("too_large", f"the body is over {limit} bytes", limit_bytes=limit)
+
+
+def _unauthorized() -> Unauthorized:
+    return Unauthorized(
+        "unauthorized", "send a valid API key as `Authorization: Bearer KEY`; it may be revoked"
+    )

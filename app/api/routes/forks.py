@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from app.api.context import Ctx, Project
+from app.api.schemas.fork import Fork, ReleaseBody, Released
+from app.domain import fork as rules
+from app.domain.run import Fork as ForkRow
+from app.flow import report as read
+from app.flow.hold import release
+
+router = APIRouter(prefix="/v1/forks", tags=["held forks"])
+
+
+@router.get("/{fork_id}", response_model=Fork)
+async def get_fork(context: Ctx, project_id: Project, fork_id: str) -> dict[str, object]:
+    """A fork as it stands."""
+    return await context.run(read.fork, context.ports, project_id, fork_id)
+
+
+@router.post("/{fork_id}/release", response_model=Released)
+async def release_fork(
+    context: Ctx, project_id: Project, fork_id: str, body: ReleaseBody
+) -> dict[str, object]:
+    """Hand a held fork back with a grade, or none. The same grade again changes nothing."""
+    ports = context.ports
+    await context.run(release, ports, project_id, fork_id, body.passed, body.reward)
+    return _released(await context.run(ports.runs.fork, project_id, fork_id))
+
+
+def _released(fork: ForkRow) -> dict[str, object]:
+    """What the release comes to: its host still ends the machine, but the wish is kept and decides."""
+    reason = fork.reason or fork.stop_asked
+    assert reason is not None, "a release that was accepted is a wish or an end"
+    outcome = rules.OUTCOMES[reason]
+    reward = rules.reward(outcome, fork.result.reward)
+    return {
+        "fork_id": fork.fork_id,
+        "outcome": outcome.value,
+        "reward": reward,
+        "reward_valid": reward is not None,
+        "reason": reason.value,
+    }

@@ -1,0 +1,1 @@
+"""The wire's shapes, by noun: what may come in (nothing unknown, everything bounded) and what goes out."""

@@ -1,0 +1,46 @@
+"""Hosts as they say what they are, and how the server itself is."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from app.api.schemas.base import Answer
+
+
+class Host(Answer):
+    """A host and its fitness; `missing` says in words what it cannot do."""
+
+    host_id: str
+    state: Literal["up", "draining", "lost"]
+    accelerator: Literal["kvm", "tcg"]
+    accelerator_reason: str
+    cpu_model: str
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    slots: int
+    slots_free: int
+    restore_keys: list[str]
+    mounted: list[str]
+    missing: list[str]
+    heartbeat_age_seconds: float
+
+
+class Hosts(Answer):
+    hosts: list[Host]
+    next_cursor: str | None
+
+
+class Alive(Answer):
+    status: Literal["ok"]
+
+
+class Part(Answer):
+    name: str
+    ready: bool
+    detail: str
+
+
+class Ready(Answer):
+    ready: bool
+    parts: list[Part]
