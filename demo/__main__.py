@@ -25,7 +25,7 @@ from rich.console import Console
 from demo.environment import prepare
 from demo.job import Job, Story
 from demo.policy import serving
-from demo.stack import running
+from demo.stack import ENDING, running
 from demo.view import View
 
 STACK_DIRECTORY = Path(".promigence/demo")
@@ -37,7 +37,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     as_json: bool = parser.parse_args().json
     view = View(Console(stderr=as_json))
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in ENDING:
+        signal.signal(number, _interrupt)
     try:
         story, timings = demonstrate(view)
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ SERVER = Path(sys.executable).with_name("promigence-server")
 UP_TIMEOUT_SECONDS = 180
 DOWN_TIMEOUT_SECONDS = 120
 ASK_TIMEOUT_SECONDS = 30
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +58,36 @@ class Stack:
 
 @contextmanager
 def running(directory: Path, allow: str) -> Iterator[Stack]:
-    """Start a stack that may reach `allow` (host:port); stop it and remove its folder, however the block is left.
+    """Start a fresh stack that may reach `allow` (host:port); stop it and remove its folder in any case.
 
-    Raises subprocess.CalledProcessError when a part does not become ready; it has said why on standard error.
+    Its logs are kept in `<directory>-logs` where the block was left by an error. Raises
+    subprocess.CalledProcessError when a part does not become ready; it has said why on standard error.
     """
+    _remove(directory)  # what a killed demo left
     try:
         _run(*_server("up", directory), "--operator-allow", allow, timeout=UP_TIMEOUT_SECONDS)
         variables = _variables(directory / "env")
         key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
         with Promigence(key, url) as client:
             yield Stack(directory, client)
+    except BaseException:
+        _keep_logs(directory)
+        raise
     finally:
         with _uninterrupted():
-            _run(*_server("down", directory), timeout=DOWN_TIMEOUT_SECONDS)
-            shutil.rmtree(directory)
+            _remove(directory)
+
+
+def _remove(directory: Path) -> None:
+    if directory.exists():
+        _run(*_server("down", directory), timeout=DOWN_TIMEOUT_SECONDS)
+        shutil.rmtree(directory)
+
+
+def _keep_logs(directory: Path) -> None:
+    kept = directory.with_name(f"{directory.name}-logs")
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(directory / "logs", kept)
 
 
 def _server(verb: str, directory: Path) -> tuple[str, ...]:
@@ -90,9 +107,7 @@ def _variables(file: Path) -> dict[str, str]:
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Nobody's second Ctrl-C may leave half of a stack behind: the clean-up is bounded, so it is let finish."""
-    before = {
-        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
     try:
         yield
     finally:
