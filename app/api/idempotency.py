@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
 from pydantic import StringConstraints
 
-from app.flow._once import Token
+from app.flow._once import Answer, ReceiptOf, Token, once
+from app.ports import Ports
 
 IdempotencyKey = Annotated[str | None, Header(), StringConstraints(pattern=r"^[ -~]{1,128}$")]
 
@@ -25,3 +27,21 @@ async def _token(request: Request, idempotency_key: IdempotencyKey = None) -> To
 
 
 Idempotent = Annotated[Token | None, Depends(_token)]
+
+
+def remembered(
+    ports: Ports, project_id: str, token: Token | None, act: Callable[[], Answer]
+) -> Answer:
+    """For what is safe to do twice: its answer is kept after the deed, and given again to the same call.
+
+    Raises Conflict(idempotency_mismatch) when the key stood for another call.
+    """
+
+    def effect(receipt_of: ReceiptOf) -> Answer:
+        answer = act()
+        receipt = receipt_of(answer)
+        if receipt is not None:
+            ports.receipts.keep(project_id, receipt)
+        return answer
+
+    return once(ports, project_id, token, effect)

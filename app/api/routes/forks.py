@@ -3,6 +3,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.api.context import Ctx, Project
+from app.api.idempotency import Idempotent, remembered
 from app.api.schemas.fork import Fork, ReleaseBody, Released
 from app.domain import fork as rules
 from app.domain.run import Fork as ForkRow
@@ -20,12 +21,16 @@ async def get_fork(context: Ctx, project_id: Project, fork_id: str) -> dict[str,
 
 @router.post("/{fork_id}/release", response_model=Released)
 async def release_fork(
-    context: Ctx, project_id: Project, fork_id: str, body: ReleaseBody
+    context: Ctx, project_id: Project, token: Idempotent, fork_id: str, body: ReleaseBody
 ) -> dict[str, object]:
     """Hand a held fork back with a grade, or none. The same grade again changes nothing."""
     ports = context.ports
-    await context.run(release, ports, project_id, fork_id, body.passed, body.reward)
-    return _released(await context.run(ports.runs.fork, project_id, fork_id))
+
+    def act() -> dict[str, object]:
+        release(ports, project_id, fork_id, body.passed, body.reward)
+        return _released(ports.runs.fork(project_id, fork_id))
+
+    return await context.run(remembered, ports, project_id, token, act)
 
 
 def _released(fork: ForkRow) -> dict[str, object]:

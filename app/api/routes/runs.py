@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.api.context import Context, Ctx, Project
-from app.api.idempotency import Idempotent
+from app.api.idempotency import Idempotent, remembered
 from app.api.paging import Cursor, Limit, page
 from app.api.schemas.base import Wait
 from app.api.schemas.fork import Forks
@@ -61,10 +61,17 @@ async def get_report(
 
 
 @router.post("/{run_id}/cancel", response_model=Run)
-async def cancel_run(context: Ctx, project_id: Project, run_id: str) -> dict[str, object]:
+async def cancel_run(
+    context: Ctx, project_id: Project, token: Idempotent, run_id: str
+) -> dict[str, object]:
     """Ask every fork to stop. A run that is final stays as it is."""
-    await context.run(cancel, context.ports, project_id, run_id)
-    return await context.run(read.summary, context.ports, project_id, run_id)
+    ports = context.ports
+
+    def act() -> dict[str, object]:
+        cancel(ports, project_id, run_id)
+        return read.summary(ports, project_id, run_id)
+
+    return await context.run(remembered, ports, project_id, token, act)
 
 
 @router.get("/{run_id}/forks", response_model=Forks)
