@@ -1,0 +1,325 @@
+/* The login shell of the SSH server on the tools disk. It steps into the image's root and does one thing there.
+ *
+ *   :start              requests on standard input (four bytes of length, big-endian, then the request of spawn.c), each
+ *                       answered by a line: STARTED, KNOWN or REFUSED why
+ *   :put MODE PATH      frames on standard input (length, bytes; length 0 ends it) into a file; prints the bytes written
+ *   :get LIMIT PATH     a file to standard output
+ *   :untar PATH         a tar on standard input, unpacked under a directory, owned by root
+ *   :output ID STREAM   what PID 1 kept of a command's stdout or stderr
+ *   :probe ARGUMENT...  the probe of the fork contract (probe.c)
+ *   anything else       the image's own /bin/sh -c, or busybox where the image has no shell
+ *
+ * PATH is hex, so that no byte of it means anything to anyone on the way.
+ */
+#include "guest.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { EXIT_MISSING = 10, EXIT_DIRECTORY = 11, EXIT_TOO_LARGE = 12, EXIT_FAULT = 13 };
+
+extern char **environ;
+
+static int busybox = -1, probe = -1;
+static uint8_t buffer[1 << 20];
+
+__attribute__((noreturn, format(printf, 2, 3))) static void stop(int code, const char *format, ...)
+{
+	va_list rest;
+	va_start(rest, format);
+	vfprintf(stderr, format, rest);
+	va_end(rest);
+	fputc('\n', stderr);
+	exit(code);
+}
+
+__attribute__((noreturn)) static void stop_by_errno(const char *path)
+{
+	int code = errno == ENOENT ? EXIT_MISSING : errno == EISDIR ? EXIT_DIRECTORY : EXIT_FAULT;
+	stop(code, "%s: %s", path, strerror(errno));
+}
+
+/* PID 1 stands in the image's root; its view of it is the image, wherever we are. */
+static void enter_image(void)
+{
+	busybox = open("/bin/busybox", O_PATH | O_CLOEXEC);
+	probe = open("/bin/probe", O_PATH | O_CLOEXEC);
+	write_file("/proc/self/oom_score_adj", "0", 1, 0);
+	if (chdir("/proc/1/root") || chroot(".") || chdir("/"))
+		stop(EXIT_FAULT, "the image's root cannot be entered: %s", strerror(errno));
+}
+
+static bool read_whole(void *bytes, size_t count)
+{
+	uint8_t *at = bytes;
+	while (count) {
+		ssize_t got = read(0, at, count);
+		if (got <= 0)
+			return false;
+		at += got;
+		count -= (size_t)got;
+	}
+	return true;
+}
+
+static void write_whole(int fd, const uint8_t *bytes, size_t count, const char *path)
+{
+	while (count) {
+		ssize_t done = write(fd, bytes, count);
+		if (done < 0)
+			stop_by_errno(path);
+		bytes += done;
+		count -= (size_t)done;
+	}
+}
+
+static bool read_length(uint32_t *length)
+{
+	if (!read_whole(length, sizeof *length))
+		return false;
+	*length = ntohl(*length);
+	return true;
+}
+
+static int knock(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = DOOR};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), size = 2 * REQUEST_LIMIT;
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
+	if (connect(fd, (struct sockaddr *)&address, sizeof address))
+		stop(EXIT_FAULT, "PID 1 does not answer at its door: %s", strerror(errno));
+	return fd;
+}
+
+static int start_commands(void)
+{
+	int door = knock();
+	uint32_t length;
+	char reply[512];
+	while (read_length(&length)) {
+		if (length >= REQUEST_LIMIT || !read_whole(buffer + 1, length))
+			stop(EXIT_FAULT, "a request is too long or cut short");
+		buffer[0] = 'S';
+		if (send(door, buffer, length + 1, MSG_NOSIGNAL) < 0)
+			stop_by_errno("the request");
+		ssize_t count = recv(door, reply, sizeof reply - 1, 0);
+		if (count <= 0)
+			stop(EXIT_FAULT, "PID 1 closed its door");
+		reply[count++] = '\n';
+		write_whole(1, (uint8_t *)reply, (size_t)count, "the answer");
+	}
+	return 0;
+}
+
+static void copy_range(int fd, uint64_t at, uint64_t end)
+{
+	while (at < end) {
+		size_t part = end - at < sizeof buffer ? end - at : sizeof buffer;
+		ssize_t count = pread(fd, buffer, part, (off_t)at);
+		if (count <= 0)
+			stop(EXIT_FAULT, "the kept output cannot be read");
+		write_whole(1, buffer, (size_t)count, "the output");
+		at += (uint64_t)count;
+	}
+}
+
+static int receive_file(int door, uint64_t *stored, uint64_t *limit)
+{
+	char text[512] = "", control[CMSG_SPACE(sizeof(int))];
+	struct iovec part = {text, sizeof text - 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
+				 .msg_control = control, .msg_controllen = sizeof control};
+	if (recvmsg(door, &message, MSG_CMSG_CLOEXEC) <= 0)
+		stop(EXIT_FAULT, "PID 1 closed its door");
+	unsigned long long seen_stored, seen_limit;
+	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+	if (!rights || sscanf(text, "OUTPUT %llu %llu", &seen_stored, &seen_limit) != 2)
+		stop(EXIT_MISSING, "%s", text);
+	*stored = seen_stored;
+	*limit = seen_limit;
+	int fd;
+	memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+	return fd;
+}
+
+/* The file is laid out by capture.c: head, then a ring whose oldest byte comes first here. */
+static int print_output(const char *id, const char *stream)
+{
+	char text[128];
+	uint64_t stored, limit;
+	int door = knock(), count = snprintf(text, sizeof text, "O%.64s %.7s", id, stream);
+	send(door, text, (size_t)count, MSG_NOSIGNAL);
+	int fd = receive_file(door, &stored, &limit);
+	if (stored <= limit) {
+		copy_range(fd, 0, stored);
+		return 0;
+	}
+	uint64_t half = limit / 2, oldest = half + (stored - half) % (limit - half);
+	copy_range(fd, 0, half);
+	copy_range(fd, oldest, limit);
+	copy_range(fd, half, oldest);
+	return 0;
+}
+
+static void make_parents(char *path)
+{
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = 0;
+		if (mkdir(path, 0755) && errno != EEXIST)
+			stop_by_errno(path);
+		*slash = '/';
+	}
+}
+
+/* What is there already must be a file; a link is written through, as `cp` does. */
+static void find_target(const char *path, char *target)
+{
+	struct stat seen;
+	if (!realpath(path, target)) {
+		strcpy(target, path);
+		return;
+	}
+	if (stat(target, &seen))
+		stop_by_errno(path);
+	if (S_ISDIR(seen.st_mode))
+		stop(EXIT_DIRECTORY, "%s: it is a directory", path);
+	if (!S_ISREG(seen.st_mode))
+		stop(EXIT_FAULT, "%s: it is not a regular file", path);
+}
+
+/* Only a whole file takes the name: the frames must end as they should. */
+static int put_file(mode_t mode, char *path)
+{
+	char target[PATH_MAX], draft[PATH_MAX + 32];
+	uint32_t length;
+	uint64_t total = 0;
+	make_parents(path);
+	find_target(path, target);
+	snprintf(draft, sizeof draft, "%.*s/.promigence-XXXXXX", (int)(strrchr(target, '/') - target), target);
+	int fd = mkostemp(draft, O_CLOEXEC);
+	if (fd < 0)
+		stop_by_errno(path);
+	for (;;) {
+		if (!read_length(&length) || length > sizeof buffer || !read_whole(buffer, length)) {
+			unlink(draft);
+			stop(EXIT_FAULT, "%s: the upload was cut short", path);
+		}
+		if (!length)
+			break;
+		ssize_t done = write(fd, buffer, length);
+		if (done != (ssize_t)length) {
+			unlink(draft);
+			stop(EXIT_FAULT, "%s: %s", path, done < 0 ? strerror(errno) : strerror(ENOSPC));
+		}
+		total += length;
+	}
+	if (fchmod(fd, mode) || rename(draft, target)) {
+		unlink(draft);
+		stop_by_errno(path);
+	}
+	printf("%llu\n", (unsigned long long)total);
+	return 0;
+}
+
+static int get_file(uint64_t limit, const char *path)
+{
+	struct stat seen;
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &seen))
+		stop_by_errno(path);
+	if (S_ISDIR(seen.st_mode))
+		stop(EXIT_DIRECTORY, "%s: it is a directory", path);
+	if (!S_ISREG(seen.st_mode))
+		stop(EXIT_FAULT, "%s: it is not a regular file", path);
+	if ((uint64_t)seen.st_size > limit)
+		stop(EXIT_TOO_LARGE, "%s: it has %llu bytes", path, (unsigned long long)seen.st_size);
+	ssize_t count;
+	uint64_t total = 0;
+	while ((count = read(fd, buffer, sizeof buffer)) > 0) {
+		total += (uint64_t)count;
+		if (total > limit)
+			stop(EXIT_TOO_LARGE, "%s: it grew beyond the limit", path);
+		write_whole(1, buffer, (size_t)count, path);
+	}
+	if (count < 0)
+		stop_by_errno(path);
+	return 0;
+}
+
+static int unpack(char *path)
+{
+	char with_slash[PATH_MAX + 1];
+	snprintf(with_slash, sizeof with_slash, "%s/", path);
+	make_parents(with_slash);
+	if (chdir(path))
+		stop_by_errno(path);
+	char *argv[] = {"tar", "-x", "-o", "-f", "-", NULL};
+	fexecve(busybox, argv, environ);
+	stop(EXIT_FAULT, "tar: %s", strerror(errno));
+}
+
+static int run_probe(char *arguments)
+{
+	char *argv[8] = {"probe"}, **next = argv + 1;
+	for (char *word = strtok(arguments, " "); word && next < argv + 7; word = strtok(NULL, " "))
+		*next++ = word;
+	*next = NULL;
+	fexecve(probe, argv, environ);
+	stop(EXIT_FAULT, "probe: %s", strerror(errno));
+}
+
+static int run_shell(char *command)
+{
+	char *argv[] = {"sh", command ? "-c" : NULL, command, NULL};
+	setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
+	setenv("HOME", "/root", 1);
+	execv("/bin/sh", argv);
+	fexecve(busybox, argv, environ);
+	stop(127, "there is no shell: %s", strerror(errno));
+}
+
+static void take_path(const char *hex, char *path)
+{
+	size_t count = strlen(hex) / 2;
+	if (count >= PATH_MAX || !hex_bytes(hex, (uint8_t *)path, count))
+		stop(EXIT_FAULT, "the path is too long or not hex");
+	path[count] = 0;
+	if (path[0] != '/' || strlen(path) != count)
+		stop(EXIT_FAULT, "the path is not absolute");
+}
+
+int main(int argc, char **argv)
+{
+	char verb[16] = "", first[2 * PATH_MAX] = "", second[2 * PATH_MAX] = "", path[PATH_MAX];
+	char *command = argc > 2 && !strcmp(argv[1], "-c") ? argv[2] : NULL;
+	enter_image();
+	if (!command || *command != ':')
+		return run_shell(command);
+	if (strlen(command) >= sizeof first)
+		stop(EXIT_FAULT, "the request is too long");
+	sscanf(command, "%15s %s %s", verb, first, second);
+	if (!strcmp(verb, ":start"))
+		return start_commands();
+	if (!strcmp(verb, ":output"))
+		return print_output(first, second);
+	if (!strcmp(verb, ":probe"))
+		return run_probe(command + strlen(verb));
+	take_path(*second ? second : first, path);
+	if (!strcmp(verb, ":put"))
+		return put_file((mode_t)strtoul(first, NULL, 8) & 07777, path);
+	if (!strcmp(verb, ":get"))
+		return get_file(strtoull(first, NULL, 10), path);
+	if (!strcmp(verb, ":untar"))
+		return unpack(path);
+	stop(EXIT_FAULT, "unknown request");
+}

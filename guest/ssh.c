@@ -1,0 +1,167 @@
+/* The SSH channel: one server a connection, started when the host asks, and a pump between it and the port.
+ * The server wants a socket (it asks for its peer's name), the port is a character device. */
+#include "guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A long transfer must not keep the control port waiting. */
+#define ROUNDS 16
+
+struct flow {
+	uint8_t bytes[32768];
+	size_t at, count;
+};
+
+static struct source port = {.fd = -1}, server = {.fd = -1};
+static struct flow up, down;
+static pid_t server_pid;
+static bool more;
+
+static void drop_server(void)
+{
+	if (server.fd < 0)
+		return;
+	loop_remove(&server);
+	close(server.fd);
+	server.fd = -1;
+	up.count = down.count = 0;
+}
+
+/* Its sessions end with it: each sees its own channel close. */
+void ssh_stop(void)
+{
+	drop_server();
+	if (!server_pid)
+		return;
+	kill(server_pid, SIGKILL);
+	waitpid(server_pid, NULL, 0);
+	server_pid = 0;
+}
+
+bool ssh_reaped(pid_t pid)
+{
+	if (pid != server_pid)
+		return false;
+	server_pid = 0;
+	ssh_pump();
+	drop_server();
+	control_say("SHUT");
+	return true;
+}
+
+static bool shift(struct flow *flow, int from, int to)
+{
+	if (!flow->count) {
+		ssize_t count = read(from, flow->bytes, sizeof flow->bytes);
+		if (count == 0 && from == port.fd)
+			ssh_stop();
+		if (count <= 0)
+			return false;
+		flow->at = 0;
+		flow->count = (size_t)count;
+	}
+	ssize_t count = write(to, flow->bytes + flow->at, flow->count);
+	if (count <= 0)
+		return false;
+	flow->at += (size_t)count;
+	flow->count -= (size_t)count;
+	return true;
+}
+
+void ssh_pump(void)
+{
+	bool moved = true;
+	for (int round = 0; moved && round < ROUNDS && server.fd >= 0; round++) {
+		moved = shift(&down, port.fd, server.fd);
+		if (server.fd >= 0)
+			moved = shift(&up, server.fd, port.fd) || moved;
+	}
+	more = moved && server.fd >= 0;
+}
+
+/* Work is left over from the last round, and no edge will tell of it again. */
+bool ssh_busy(void)
+{
+	return more;
+}
+
+static void discard(void)
+{
+	uint8_t rest[4096];
+	while (read(port.fd, rest, sizeof rest) > 0)
+		;
+}
+
+static void port_ready(struct source *self)
+{
+	(void)self;
+	if (server.fd >= 0)
+		ssh_pump();
+	else
+		discard();
+}
+
+static void server_ready(struct source *self)
+{
+	(void)self;
+	ssh_pump();
+}
+
+void ssh_open(void)
+{
+	port.fd = port_find(SSH_PORT);
+	port.ready = port_ready;
+	server.ready = server_ready;
+	loop_add(&port, true);
+}
+
+/* Spared by the kernel when memory runs out: it is the host's way to learn what happened. Commands are not its
+ * children and are not spared. */
+__attribute__((noreturn)) static void run_server(int fd)
+{
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	write_file("/proc/self/oom_score_adj", "-1000", 5, 0);
+	setsid();
+	dup2(fd, 0);
+	dup2(fd, 1);
+	dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 2);
+	char *argv[] = {"dropbear", "-i", "-B", "-r", "/run/hostkey", "-W", "1048576", NULL};
+	char *env[] = {"PATH=/sbin:/bin", "HOME=/", NULL};
+	if (!chroot(TOOLS_DIR) && !chdir("/"))
+		execve("/sbin/dropbear", argv, env);
+	_exit(127);
+}
+
+void ssh_start(void)
+{
+	int pair[2];
+	ssh_stop();
+	discard();
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+		control_say("SHUT");
+		return;
+	}
+	server_pid = clone_into(cgroup_system());
+	if (server_pid == 0)
+		run_server(pair[1]);
+	close(pair[1]);
+	if (server_pid < 0) {
+		server_pid = 0;
+		close(pair[0]);
+		control_say("SHUT");
+		return;
+	}
+	fcntl(pair[0], F_SETFL, O_NONBLOCK);
+	server.fd = pair[0];
+	loop_add(&server, true);
+	control_say("OPENED");
+}

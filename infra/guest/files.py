@@ -1,0 +1,85 @@
+"""Files in and out of a machine, by verbs of the shell on its tools disk."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from app.errors import BadRequest, NotFound, TooLarge
+from infra.guest.ssh import Finished, SshChannel
+
+# Seconds of silence after which a transfer counts as dead.
+_SILENCE_S = 60.0
+_CHUNK_BYTES = 65536
+_PATH_LIMIT = 4000
+_MISSING, _DIRECTORY, _TOO_LARGE = 10, 11, 12
+
+
+def upload(channel: SshChannel, source: BinaryIO, guest_path: str, mode: int) -> int:
+    """Write a file, parents made; bytes written. The name is taken only by a whole file."""
+    said = bytearray()
+    command = f":put {mode & 0o7777:o} {_path(guest_path)}"
+    finished = channel.run(command, sink=said.extend, feed=_frames(source), timeout_s=_SILENCE_S)
+    _check(finished, guest_path, missing=BadRequest)
+    return int(said[:20].strip() or b"0")
+
+
+def download(channel: SshChannel, guest_path: str, sink: BinaryIO, limit_bytes: int) -> int:
+    """Read a file; bytes read. Raises NotFound, BadRequest, TooLarge."""
+    total = 0
+
+    def keep(data: bytes) -> None:
+        nonlocal total
+        total += len(data)
+        if total > limit_bytes:
+            raise _too_large(guest_path, limit_bytes)
+        sink.write(data)
+
+    command = f":get {limit_bytes} {_path(guest_path)}"
+    finished = channel.run(command, sink=keep, timeout_s=_SILENCE_S)
+    if finished.exit_code == _TOO_LARGE:
+        raise _too_large(guest_path, limit_bytes)
+    _check(finished, guest_path, missing=NotFound)
+    return total
+
+
+def unpack(channel: SshChannel, tar: BinaryIO, guest_path: str) -> None:
+    """Unpack an uncompressed tar under a directory. Raises BadRequest, with what tar said."""
+    command = f":untar {_path(guest_path)}"
+    chunks = iter(lambda: tar.read(_CHUNK_BYTES), b"")
+    finished = channel.run(command, sink=_ignore, feed=chunks, timeout_s=_SILENCE_S)
+    _check(finished, guest_path, missing=BadRequest)
+
+
+def _frames(source: BinaryIO) -> Iterator[bytes]:
+    """Length and bytes, and a length of zero at the end: a cut upload is told from a whole one."""
+    while data := source.read(_CHUNK_BYTES):
+        yield struct.pack(">I", len(data)) + data
+    yield struct.pack(">I", 0)
+
+
+def _path(guest_path: str) -> str:
+    encoded = guest_path.encode()
+    if not guest_path.startswith("/") or b"\0" in encoded or len(encoded) > _PATH_LIMIT:
+        raise BadRequest("bad_path", f"{guest_path[:200]!r} is not an absolute path in the machine")
+    return encoded.hex()
+
+
+def _check(finished: Finished, path: str, missing: type[BadRequest] | type[NotFound]) -> None:
+    if finished.exit_code == 0:
+        return
+    said = finished.message or f"the machine's shell ended with {finished.exit_code}"
+    if finished.exit_code == _MISSING:
+        raise missing("no_such_file", said, path=path)
+    if finished.exit_code == _DIRECTORY:
+        raise BadRequest("is_a_directory", said, path=path)
+    raise BadRequest("path_not_usable", said, path=path)
+
+
+def _too_large(path: str, limit_bytes: int) -> TooLarge:
+    return TooLarge("file_too_large", f"{path} has more than {limit_bytes} bytes", path=path)
+
+
+def _ignore(_data: bytes) -> None:
+    """What the program prints is of no interest."""
