@@ -20,6 +20,7 @@ from infra.qemu.home import Home, write_atomically
 KILL_MARGIN_NS = 150_000_000
 _GONE_WITHIN_S = 10.0
 _STARTED_WITHIN_S = 20.0
+_SENTENCES_BYTES = 4096
 
 
 class NotStartedError(Exception):
@@ -61,7 +62,7 @@ def start(keeper: Path, home: Home, program: Program, deadline: Deadline) -> Han
         )
         handle = read_born(home) if done.returncode == 0 else None
         if handle is None:
-            raise NotStartedError(_read_all(log_out) or f"the keeper ended with {done.returncode}")
+            raise NotStartedError(_why(home, log_out) or f"the keeper ended with {done.returncode}")
         return handle
     except subprocess.TimeoutExpired as error:
         raise NotStartedError("the keeper did not start it in time") from error
@@ -161,11 +162,16 @@ def _passed(program: Program) -> tuple[int, ...]:
     return (*program.fds, *(fd for fd in extra if fd is not None))
 
 
-def _read_all(fd: int) -> str:
-    os.set_blocking(fd, False)
+def _why(home: Home, log_out: int) -> str:
+    """What was said on the log pipe; a keeper that got far enough has taken it from there into the file."""
+    kill(home)
+    said = b""
+    with contextlib.suppress(FileNotFoundError):
+        said = (home.directory / "log").read_bytes()
+    os.set_blocking(log_out, False)
     with contextlib.suppress(BlockingIOError):
-        return os.read(fd, 4096).decode(errors="replace").strip()
-    return ""
+        said += os.read(log_out, _SENTENCES_BYTES)
+    return said[-_SENTENCES_BYTES:].decode(errors="replace").strip()
 
 
 def _record(path: Path) -> dict[str, str] | None:

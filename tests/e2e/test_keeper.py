@@ -1,0 +1,257 @@
+"""The keeper with plain programs in the machine's place: deadlines, exit records, and who dies with whom."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.domain.machine import Deadline, DeathCause, Handle
+from infra.clock import HostClock
+from infra.qemu import keeper
+from infra.qemu.fingerprint import FIRST_UID
+from infra.qemu.home import Home, listen, write_atomically
+from tests.e2e.conftest import PRODUCTS, SECOND_NS
+
+pytestmark = pytest.mark.machines
+
+KEEPER = PRODUCTS / "bin" / "keeper"
+AGES_NS = 3600 * SECOND_NS
+GONE_WITHIN_S = 30.0
+
+
+class Kept:
+    """Programs under keepers, in one machine's home; what still runs at the end is killed."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.clock = HostClock()
+        self._console_out, self.console_in = os.pipe()
+
+    def start(
+        self,
+        *argv: str,
+        lease_ns: int = AGES_NS,
+        start_window_ns: int = AGES_NS,
+        fds: tuple[int, ...] = (),
+        first_uid: int | None = None,
+    ) -> Handle:
+        now_ns = self.clock.boot_ns()
+        program = keeper.Program(
+            argv, (self.console_in, *fds), self._console_out, first_uid=first_uid
+        )
+        deadline = Deadline(now_ns + lease_ns, now_ns + start_window_ns)
+        return keeper.start(KEEPER, self.home, program, deadline)
+
+    def close(self) -> None:
+        keeper.kill(self.home)
+        os.close(self._console_out)
+        os.close(self.console_in)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    home = Home(tmp_path / "m")
+    home.directory.mkdir()
+    made = Kept(home)
+    yield made
+    made.close()
+
+
+def gone(*pids: int) -> bool:
+    """Wait for the end of processes that may not be our children."""
+    for pid in pids:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if not select.select([pidfd], [], [], GONE_WITHIN_S)[0]:
+                return False
+        finally:
+            os.close(pidfd)
+    return True
+
+
+def test_kills_at_the_deadline_so_that_the_process_is_gone_when_the_lease_ends(kept: Kept) -> None:
+    handle = kept.start("/bin/sleep", "1000", lease_ns=SECOND_NS)
+    assert gone(handle.pid, handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert (death.cause, death.signal, death.exit_code) == (DeathCause.DEADLINE, 9, None)
+    lease_end_ns = int(kept.home.deadline.read_text())
+    assert death.late_ns == max(0, death.ended_boot_ns - lease_end_ns)
+    assert death.ended_boot_ns >= lease_end_ns - keeper.KILL_MARGIN_NS
+
+
+def test_a_deadline_that_moved_away_is_read_when_the_old_one_comes(kept: Kept) -> None:
+    """No signal tells the keeper here: a worker may have died right after its write."""
+    handle = kept.start("/bin/sleep", "1000", lease_ns=SECOND_NS)
+    old_ns = int(kept.home.deadline.read_text())
+    keeper.write_deadline(kept.home, old_ns + SECOND_NS)
+    assert gone(handle.pid, handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert death.cause is DeathCause.DEADLINE
+    assert death.ended_boot_ns > old_ns
+
+
+def test_a_deadline_that_moved_nearer_is_obeyed_when_told(kept: Kept) -> None:
+    handle = kept.start("/bin/sleep", "1000")
+    keeper.write_deadline(kept.home, kept.clock.boot_ns())
+    keeper.tell_deadline(kept.home)
+    assert gone(handle.pid, handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert death.cause is DeathCause.DEADLINE
+    assert death.late_ns > 0
+
+
+@pytest.mark.parametrize("nonsense", ["", "soon\n", "-5\n", "0\n"])
+def test_an_unreadable_deadline_leaves_the_old_one(kept: Kept, nonsense: str) -> None:
+    handle = kept.start("/bin/sleep", "1000", lease_ns=SECOND_NS // 2)
+    write_atomically(kept.home.deadline, nonsense)
+    keeper.tell_deadline(kept.home)
+    assert gone(handle.pid, handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert death.cause is DeathCause.DEADLINE
+
+
+def test_kill_when_asked_is_recorded_and_waits_for_both(kept: Kept) -> None:
+    handle = kept.start("/bin/sleep", "1000")
+    keeper.kill(kept.home)
+    assert not keeper.keeper_lives(kept.home)
+    assert not keeper.program_lives(kept.home)
+    assert gone(handle.pid, handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert (death.cause, death.signal) == (DeathCause.ASKED, 9)
+    keeper.kill(kept.home)  # twice is safe
+
+
+@pytest.mark.parametrize(
+    ("script", "cause", "exit_code", "number"),
+    [
+        ("exit 3", DeathCause.EXIT, 3, None),
+        ("kill -SEGV $$", DeathCause.SIGNAL, None, 11),
+        ("kill -KILL $$", DeathCause.SIGNAL, None, 9),
+    ],
+)
+def test_an_end_of_the_program_s_own_is_told_apart(
+    kept: Kept, script: str, cause: DeathCause, exit_code: int | None, number: int | None
+) -> None:
+    handle = kept.start("/bin/sh", "-c", script)
+    assert gone(handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert (death.cause, death.exit_code, death.signal) == (cause, exit_code, number)
+
+
+def test_nothing_starts_after_the_start_window(kept: Kept) -> None:
+    with pytest.raises(keeper.NotStartedError, match="time to start it passed"):
+        kept.start("/bin/sleep", "1000", start_window_ns=-1)
+    assert keeper.read_born(kept.home) is None
+    assert not keeper.program_lives(kept.home)
+
+
+def test_a_program_that_cannot_run_is_told_in_words(kept: Kept) -> None:
+    with pytest.raises(keeper.NotStartedError, match="cannot run /no/such/program"):
+        kept.start("/no/such/program")
+    assert not keeper.program_lives(kept.home)
+
+
+def test_the_program_dies_with_its_keeper_at_once(kept: Kept) -> None:
+    handle = kept.start("/bin/sleep", "1000")
+    os.kill(handle.keeper_pid, signal.SIGKILL)
+    assert gone(handle.keeper_pid, handle.pid)
+    assert not keeper.program_lives(kept.home)
+    assert keeper.read_exit(kept.home) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a program a user of its own")
+def test_the_program_dies_with_its_keeper_also_as_another_user(kept: Kept) -> None:
+    """The change of user clears the parent-death signal: it must be set after it."""
+    handle = kept.start("/bin/sleep", "1000", first_uid=FIRST_UID)
+    os.kill(handle.keeper_pid, signal.SIGKILL)
+    assert gone(handle.keeper_pid, handle.pid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a program a user of its own")
+def test_the_program_has_a_user_of_its_own_and_no_way_back(kept: Kept) -> None:
+    handle = kept.start("/bin/sleep", "1000", first_uid=FIRST_UID)
+    uid = str(FIRST_UID + handle.keeper_pid)
+    status = status_of(handle.pid)
+    assert status["Uid"].split() == [uid] * 4
+    assert status["Gid"].split() == [uid] * 4
+    assert status["Groups"].split() == []
+    assert status["NoNewPrivs"] == "1"
+
+
+def test_the_program_sees_nothing_of_our_environment(kept: Kept) -> None:
+    handle = kept.start("/bin/sleep", "1000")
+    assert Path(f"/proc/{handle.pid}/environ").read_bytes() == b""
+
+
+def test_the_keeper_outlives_the_worker_that_started_it(kept: Kept) -> None:
+    worker = textwrap.dedent(
+        f"""
+        from pathlib import Path
+        import os
+        from app.domain.machine import Deadline
+        from infra.qemu import keeper
+        from infra.qemu.home import Home
+        out, into = os.pipe()
+        program = keeper.Program(("/bin/sleep", "1000"), (into,), out)
+        deadline = Deadline({kept.clock.boot_ns() + AGES_NS}, {kept.clock.boot_ns() + AGES_NS})
+        keeper.start(Path({str(KEEPER)!r}), Home(Path({str(kept.home.directory)!r})), program, deadline)
+        os.kill(os.getpid(), 9)
+        """
+    )
+    root = PRODUCTS.parent
+    done = subprocess.run([sys.executable, "-c", worker], cwd=root, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    handle = keeper.read_born(kept.home)
+    assert handle is not None
+    assert keeper.keeper_lives(kept.home)
+    assert keeper.program_lives(kept.home)
+    assert os.getsid(handle.keeper_pid) == handle.keeper_pid
+
+
+def test_the_console_is_kept_and_bounded(kept: Kept) -> None:
+    """400 KiB go through; the end of it is there, and no more than 128 KiB of files."""
+    script = (
+        "i=0; while [ $i -lt 6400 ]; do printf '%063d\\n' $i; i=$((i+1)); done >/proc/self/fd/$0"
+    )
+    handle = kept.start("/bin/sh", "-c", script, str(kept.console_in))
+    assert gone(handle.keeper_pid)
+    files = [kept.home.directory / name for name in ("console.old", "console")]
+    text = b"".join(file.read_bytes() for file in files if file.exists())
+    assert text.endswith(b"%063d\n" % 6399)
+    assert 64 * 1024 <= len(text) <= 2 * 64 * 1024 + 2 * 4096
+
+
+def test_what_the_program_inherits_ends_with_it(kept: Kept) -> None:
+    """The keeper holds no copy: a socket that listens means a machine that lives."""
+    path = kept.home.control
+    with listen(path) as server:
+        handle = kept.start("/bin/sleep", "1000", fds=(server.fileno(),))
+        inode = os.readlink(f"/proc/self/fd/{server.fileno()}")
+    assert inode in descriptors(handle.pid)
+    assert inode not in descriptors(handle.keeper_pid)
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, value in (line.split(":", 1) for line in lines)}
+
+
+def descriptors(pid: int) -> set[str]:
+    return {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
