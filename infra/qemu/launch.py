@@ -91,7 +91,10 @@ def attach(loop: MonitorLoop, home: Home, timeout_s: float = _ANSWERS_WITHIN_S) 
 
 @contextlib.contextmanager
 def translated(home: Home) -> Iterator[None]:
-    """What goes wrong with a process, its monitor or its files, as a fault of the environment with what was seen."""
+    """What goes wrong with a process, its monitor or its files, as a fault of the environment with what was seen.
+
+    The machine is ended first, so that its log is whole.
+    """
     try:
         yield
     except (keeper.NotStartedError, MonitorRefusedError) as error:
@@ -105,6 +108,7 @@ def translated(home: Home) -> Iterator[None]:
 
 
 def _fault(home: Home, message: str) -> EnvironmentFault:
+    keeper.kill(home)
     return EnvironmentFault(
         FailureKind.RESTORE_FAILED,
         f"machine {home.name}: {message}",

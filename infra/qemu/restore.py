@@ -42,7 +42,7 @@ def prepare(home: Home, bundle: Bundle) -> Files:
 def resume(monitor: Monitor, files: Descriptors) -> None:
     """Load the state and let the guest run on, in its barrier.
 
-    Raises MonitorRefusedError, MonitorSilentError, MonitorLostError, EnvironmentFault(restore_failed).
+    Raises MonitorRefusedError, MonitorSilentError, MonitorLostError.
     """
     ignore_memory = {"capability": "x-ignore-shared", "state": True}
     monitor.execute("migrate-set-capabilities", capabilities=[ignore_memory])

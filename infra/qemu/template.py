@@ -23,7 +23,7 @@ from infra.qemu import disks
 from infra.qemu.argv import fdset
 from infra.qemu.home import Home, write_atomically
 from infra.qemu.launch import Files
-from infra.qemu.qmp import Monitor
+from infra.qemu.qmp import Monitor, MonitorRefusedError
 
 _MEMORY, _STATE, _ROOT, _TOOLS = "memory.img", "state.bin", "root.img", "tools.img"
 _KERNEL, _INITRAMFS, _OVERLAY = "vmlinuz", "initramfs.cpio", "overlay.qcow2"
@@ -95,7 +95,7 @@ def notes_of(home: Home) -> Notes:
 def write_state(monitor: Monitor, notes: Notes) -> None:
     """Stop the machine and write its device state. Its memory is in a file already, so only devices are written.
 
-    Raises MonitorRefusedError, MonitorSilentError, MonitorLostError, EnvironmentFault(restore_failed).
+    Raises MonitorRefusedError, MonitorSilentError, MonitorLostError.
     """
     monitor.execute("stop")
     ignore_memory = {"capability": "x-ignore-shared", "state": True}
@@ -105,12 +105,10 @@ def write_state(monitor: Monitor, notes: Notes) -> None:
 
 
 def wait_migrated(monitor: Monitor, otherwise: str) -> None:
-    """Wait until the migration under way has ended well; else EnvironmentFault(restore_failed)."""
+    """Wait until the migration under way has ended. Raises MonitorRefusedError with `otherwise` if it failed."""
     end = monitor.expect(_is_end_of_migration, _WRITTEN_WITHIN_S)
     if end.data["status"] != "completed":
-        raise EnvironmentFault(
-            FailureKind.RESTORE_FAILED, f"machine {monitor.name}: {otherwise}", event=end.data
-        )
+        raise MonitorRefusedError(otherwise)
 
 
 def collect(home: Home, notes: Notes, into: Path, boot_id: str, clock: Clock) -> Bundle:

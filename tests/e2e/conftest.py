@@ -1,6 +1,6 @@
 """Real machines for tests: one host, one frozen busybox for the whole session, forks of it for each test.
 
-All waiting is bounded by `patience_s`, which comes from one barrier measured here: a slow machine is waited for, not failed.
+All waiting is bounded by `patience_s`, which comes from one barrier measured here: what is slow is waited for.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def test_what_the_program_inherits_ends_with_it(kept: Kept) -> None:
     path = kept.home.control
     with listen(path) as server:
         handle = kept.start("/bin/sleep", "1000", fds=(server.fileno(),))
-        inode = os.readlink(f"/proc/self/fd/{server.fileno()}")
+        inode = str(Path(f"/proc/self/fd/{server.fileno()}").readlink())
     assert inode in descriptors(handle.pid)
     assert inode not in descriptors(handle.keeper_pid)
 
@@ -254,4 +254,4 @@ def status_of(pid: int) -> dict[str, str]:
 
 
 def descriptors(pid: int) -> set[str]:
-    return {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    return {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()}

@@ -1,0 +1,438 @@
+"""Machines by QEMU: what a template, a freeze, a fork and an end promise, on real ones."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.domain.machine import Bundle, Deadline, DeathCause, Handle, Shape
+from app.errors import Conflict, EnvironmentFault, FailureKind, Unavailable
+from infra import manifest
+from infra.bundles import LocalBundles
+from infra.image.images import LocalImages
+from infra.qemu.argv import fork_argv
+from infra.qemu.disks import DISK_ID_BYTES, DISK_ID_OFFSET
+from infra.qemu.home import Home
+from infra.qemu.launch import launch
+from infra.qemu.restore import prepare
+from tests.e2e.conftest import SECOND_NS, SHAPE, Factory, Frozen, Host
+
+pytestmark = pytest.mark.machines
+
+
+# A frozen machine
+
+
+def test_a_bundle_is_read_only_and_says_all_that_a_fork_needs(frozen: Frozen, host: Host) -> None:
+    bundle = frozen.bundle
+    said = manifest.read(bundle.directory)
+    assert said.bundle(bundle.directory) == bundle
+    assert said.shape == SHAPE
+    assert (bundle.restore_key,) == host.fingerprint.restore_keys
+    for name in said.files:
+        assert (bundle.directory / name).stat().st_mode & 0o777 == 0o444
+    assert said.files["memory.img"].size == SHAPE.memory_mib << 20
+    assert said.files["root.img"].size == SHAPE.disk_gib << 30
+
+
+def test_a_disk_says_its_id_itself(frozen: Frozen, images: LocalImages) -> None:
+    assert recorded_id(frozen.bundle.root_disk) == frozen.bundle.disk_id.encode()
+    original = images.boot_image("busybox").root_disk
+    assert recorded_id(original) != frozen.bundle.disk_id.encode()
+
+
+def test_a_template_that_does_not_fit_is_refused_and_leaves_nothing(
+    factory: Factory, images: LocalImages
+) -> None:
+    name, image = factory.name(), images.boot_image("busybox")
+    with pytest.raises(EnvironmentFault, match="the shape allows 0 MiB") as refused:
+        factory.machines.boot(name, image, Shape(1, 128, 0), factory.host.deadline())
+    assert refused.value.kind is FailureKind.RESTORE_FAILED
+    assert factory.machines.known() == ()
+
+
+def test_a_missing_image_is_told(factory: Factory, images: LocalImages, tmp_path: Path) -> None:
+    image = replace(images.boot_image("busybox"), root_disk=tmp_path / "gone.img")
+    with pytest.raises(EnvironmentFault, match=r"gone\.img is missing") as refused:
+        factory.machines.boot(factory.name(), image, SHAPE, factory.host.deadline())
+    assert refused.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+    assert factory.machines.known() == ()
+
+
+def test_what_is_no_kernel_is_told_with_the_hypervisor_s_words(
+    factory: Factory, images: LocalImages
+) -> None:
+    image = images.boot_image("busybox")
+    image = replace(image, kernel=image.tools_disk)
+    with pytest.raises(EnvironmentFault) as refused:
+        factory.machines.boot(factory.name(), image, SHAPE, factory.host.deadline())
+    assert refused.value.kind is FailureKind.RESTORE_FAILED
+    assert "qemu" in str(refused.value.evidence["hypervisor_log"])
+    assert factory.machines.known() == ()
+
+
+def test_only_a_template_can_be_frozen(factory: Factory, bundles: LocalBundles) -> None:
+    fork = factory.fork()
+    with pytest.raises(EnvironmentFault) as refused:
+        factory.machines.freeze(fork.name, bundles.staging("no"), "boot")
+    assert refused.value.kind is FailureKind.GUEST_LOST
+
+
+# A fork
+
+
+def test_a_fork_is_the_frozen_guest_and_not_a_booted_one(factory: Factory, frozen: Frozen) -> None:
+    fork = factory.fork()
+    with factory.wire(fork.name) as wire:
+        awake = wire.wake("one-of-many")
+    assert awake["boot_id"] == frozen.bundle.boot_id
+    assert awake["hostname"] == "one-of-many"
+
+
+def test_forks_write_neither_memory_nor_disk_of_their_bundle(
+    factory: Factory, frozen: Frozen
+) -> None:
+    """Each one changes memory at once, and the root disk when its clock and identity are set."""
+    samples = set()
+    for _ in range(3):
+        fork = factory.fork()
+        with factory.wire(fork.name) as wire:
+            samples.add(wire.wake()["sample"])
+        factory.machines.kill(fork.name)
+    assert len(samples) == 3
+    manifest.check_chunks(frozen.bundle.directory, manifest.read(frozen.bundle.directory))
+
+
+def test_forks_are_restored_side_by_side(factory: Factory) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        forks = list(pool.map(lambda _: factory.fork(), range(8)))
+    assert {handle.name for handle in factory.machines.live()} == {fork.name for fork in forks}
+    samples = set()
+    for fork in forks:
+        with factory.wire(fork.name) as wire:
+            samples.add(wire.wake()["sample"])
+    assert len(samples) == len(forks)
+
+
+def test_a_fork_is_restored_below_a_path_longer_than_a_socket_s_address(
+    host: Host, frozen: Frozen, tmp_path: Path
+) -> None:
+    deep = replace(host, root=tmp_path / ("deep" * 20) / ("deeper" * 10) / "machines")
+    machines = deep.machines()
+    factory = Factory(deep, machines, frozen)
+    try:
+        fork = factory.fork()
+        with factory.wire(fork.name) as wire:
+            assert wire.wake()["boot_id"] == frozen.bundle.boot_id
+        factory.end()
+    finally:
+        machines.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a machine a user of its own")
+def test_qemu_is_nobody_in_particular_and_cannot_call_what_it_does_not_need(
+    factory: Factory,
+) -> None:
+    one, other = factory.fork(), factory.fork()
+    statuses = [status_of(fork.pid) for fork in (one, other)]
+    assert len({status["Uid"] for status in statuses}) == 2
+    for status in statuses:
+        assert min(map(int, status["Uid"].split())) >= 2_000_000_000
+        assert status["Seccomp"] == "2"
+        assert status["NoNewPrivs"] == "1"
+        assert status["CapEff"] == "0" * 16
+    home = Home(factory.host.root / one.name)
+    assert home.directory.stat().st_uid == 0
+    assert home.directory.stat().st_mode & 0o777 == 0o700
+    assert Path(f"/proc/{one.pid}/environ").read_bytes() == b""
+
+
+def test_a_machine_leaves_no_descriptor_in_the_worker(factory: Factory) -> None:
+    factory.machines.kill(factory.fork().name)
+    before = open_descriptors()
+    for _ in range(3):
+        factory.machines.kill(factory.fork().name)
+    # A killed machine's monitor is closed by the thread that hears its end.
+    assert soon(lambda: open_descriptors() <= before)
+
+
+HARMS: dict[str, tuple[Callable[[Bundle], object], FailureKind]] = {
+    "state cut": (lambda bundle: cut(bundle.state), FailureKind.SNAPSHOT_CORRUPT),
+    "memory cut": (lambda bundle: cut(bundle.memory), FailureKind.SNAPSHOT_CORRUPT),
+    "no disk": (lambda bundle: bundle.root_disk.unlink(), FailureKind.SNAPSHOT_CORRUPT),
+    "no manifest": (
+        lambda bundle: (bundle.directory / manifest.NAME).unlink(),
+        FailureKind.SNAPSHOT_UNAVAILABLE,
+    ),
+    "no JSON": (
+        lambda bundle: (bundle.directory / manifest.NAME).write_text("{"),
+        FailureKind.SNAPSHOT_CORRUPT,
+    ),
+}
+
+
+@pytest.mark.parametrize(("harm", "kind"), HARMS.values(), ids=HARMS)
+def test_a_harmed_bundle_is_never_forked(
+    factory: Factory,
+    frozen: Frozen,
+    tmp_path: Path,
+    harm: Callable[[Bundle], object],
+    kind: FailureKind,
+) -> None:
+    bundle = copy_of(frozen.bundle, tmp_path)
+    harm(bundle)
+    with pytest.raises(EnvironmentFault) as refused:
+        factory.machines.restore(factory.name(), bundle, factory.host.deadline())
+    assert refused.value.kind is kind
+    assert factory.machines.known() == ()
+
+
+def test_a_state_that_qemu_refuses_leaves_nothing_and_tells_why(
+    factory: Factory, frozen: Frozen, tmp_path: Path
+) -> None:
+    bundle = copy_of(frozen.bundle, tmp_path)
+    bundle.state.chmod(0o644)
+    with bundle.state.open("r+b") as state:
+        state.write(b"no migration stream")
+    with pytest.raises(EnvironmentFault) as refused:
+        factory.machines.restore(factory.name(), bundle, factory.host.deadline())
+    assert refused.value.kind is FailureKind.RESTORE_FAILED
+    assert "migration" in str(refused.value.evidence["hypervisor_log"])
+    assert factory.machines.known() == ()
+
+
+def test_another_host_s_bundle_is_unavailable_here(factory: Factory, frozen: Frozen) -> None:
+    said = manifest.read(frozen.bundle.directory)
+    foreign = replace(said.restore_key, cpu_model="Nehalem-v1")
+    factory.machines._manifests[frozen.bundle.directory] = replace(said, restore_key=foreign)
+    with pytest.raises(EnvironmentFault, match=r"needs .*Nehalem-v1") as refused:
+        factory.fork()
+    assert refused.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+
+
+def test_nothing_starts_when_its_time_to_start_has_passed(factory: Factory, frozen: Frozen) -> None:
+    late = Deadline(factory.host.clock.boot_ns() + SECOND_NS * 60, 1)
+    with pytest.raises(EnvironmentFault, match="time to start it passed") as refused:
+        factory.machines.restore(factory.name(), frozen.bundle, late)
+    assert refused.value.kind is FailureKind.RESTORE_FAILED
+    assert factory.machines.known() == ()
+
+
+# Its end
+
+
+def test_kill_waits_for_the_end_and_may_come_twice(factory: Factory) -> None:
+    fork = factory.fork()
+    death = factory.machines.kill(fork.name)
+    assert death is not None
+    assert (death.cause, death.signal) == (DeathCause.ASKED, 9)
+    assert fork.started_boot_ns < death.ended_boot_ns <= factory.host.clock.boot_ns()
+    assert not Path(f"/proc/{fork.pid}/exe").exists()
+    assert factory.machines.kill(fork.name) == death
+    assert factory.machines.death(fork.name) == death
+    assert factory.machines.live() == ()
+
+
+def test_nothing_is_known_of_a_name_that_never_lived(factory: Factory) -> None:
+    name = factory.name()
+    assert factory.machines.kill(name) is None
+    assert factory.machines.death(name) is None
+    assert factory.machines.events(name) == ()
+    assert factory.machines.console_tail(name) == ""
+    assert factory.machines.recover(name) is None
+    factory.machines.extend(name, 1)
+    factory.machines.forget(name)
+
+
+def test_a_living_machine_is_not_forgotten(factory: Factory) -> None:
+    fork = factory.fork()
+    assert factory.machines.death(fork.name) is None
+    with pytest.raises(Conflict):
+        factory.machines.forget(fork.name)
+    factory.machines.kill(fork.name)
+    factory.machines.forget(fork.name)
+    factory.machines.forget(fork.name)
+    assert fork.name not in factory.machines.known()
+
+
+def test_a_machine_ends_with_its_lease(factory: Factory) -> None:
+    fork = factory.fork(lease_s=1.0)
+    wait_for(fork)
+    death = factory.machines.death(fork.name)
+    assert death is not None
+    assert death.cause is DeathCause.DEADLINE
+    assert death.ended_boot_ns >= fork.started_boot_ns
+
+
+def test_a_longer_lease_is_lived(factory: Factory) -> None:
+    fork = factory.fork(lease_s=2.0)
+    longer_ns = factory.host.clock.boot_ns() + 4 * SECOND_NS
+    factory.machines.extend(fork.name, longer_ns)
+    wait_for(fork)
+    death = factory.machines.death(fork.name)
+    assert death is not None
+    assert death.cause is DeathCause.DEADLINE
+    assert death.ended_boot_ns > longer_ns - SECOND_NS
+
+
+def test_a_crash_of_the_hypervisor_is_its_signal(factory: Factory) -> None:
+    fork = factory.fork()
+    os.kill(fork.pid, signal.SIGSEGV)
+    wait_for(fork)
+    death = factory.machines.death(fork.name)
+    assert death is not None
+    assert (death.cause, death.signal) == (DeathCause.SIGNAL, 11)
+
+
+def test_a_lost_keeper_takes_its_machine_along_and_the_end_is_told_once(factory: Factory) -> None:
+    fork = factory.fork()
+    os.kill(fork.keeper_pid, signal.SIGKILL)
+    wait_for(fork)
+    death = factory.machines.death(fork.name)
+    assert death is not None
+    assert death.cause is DeathCause.KEEPER_LOST
+    assert factory.machines.death(fork.name) == death
+    assert factory.machines.kill(fork.name) == death
+
+
+def test_its_monitor_s_events_outlive_it(factory: Factory) -> None:
+    fork = factory.fork()
+    names = [event.name for event in factory.machines.events(fork.name)]
+    assert "RESUME" in names
+    factory.machines.kill(fork.name)
+    assert soon(lambda: (Home(factory.host.root / fork.name)).events.exists())
+    assert [event.name for event in factory.machines.events(fork.name)] == names
+
+
+# Another worker
+
+
+def test_another_worker_takes_over_a_machine(factory: Factory) -> None:
+    fork = factory.fork()
+    factory.machines.close()
+    later = factory.machines = factory.host.machines()
+    try:
+        assert later.live() == (fork,)
+        assert later.recover(fork.name) == fork
+        assert later.recover(fork.name) == fork
+        with factory.wire(fork.name) as wire:
+            assert wire.wake()["verb"] == "AWAKE"
+        death = later.kill(fork.name)
+        assert death is not None
+        assert death.cause is DeathCause.ASKED
+        assert later.recover(fork.name) is None
+        factory.end()
+    finally:
+        later.close()
+
+
+def test_two_workers_do_not_hold_one_machine(
+    factory: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.qemu.machines._ADOPTED_WITHIN_S", 0.2)
+    fork = factory.fork()
+    other = factory.host.machines()
+    try:
+        with pytest.raises(Unavailable, match="another process holds"):
+            other.recover(fork.name)
+        assert other.death(fork.name) is None
+    finally:
+        other.close()
+    with factory.wire(fork.name) as wire:
+        assert wire.wake()["verb"] == "AWAKE"
+
+
+def test_a_machine_left_half_restored_is_ended(factory: Factory, frozen: Frozen) -> None:
+    """As by a worker that died between the start of QEMU and the load of the state."""
+    host, name = factory.host, factory.name()
+    home = Home(host.root / name)
+    home.directory.mkdir()
+    launched = launch(
+        host.means,
+        factory.machines._loop,
+        home,
+        frozen.bundle.shape,
+        prepare(home, frozen.bundle),
+        fork_argv,
+        host.deadline(),
+    )
+    handle = factory.keep(launched.handle)
+    factory.machines._loop.detach(launched.monitor)
+    assert factory.machines.recover(name) is None
+    wait_for(handle)
+    death = factory.machines.death(name)
+    assert death is not None
+    assert death.cause is DeathCause.ASKED
+
+
+# Reading what is there
+
+
+def wait_for(handle: Handle, within_s: float = 60.0) -> None:
+    """Until neither the machine nor its keeper runs."""
+    for pid in (handle.pid, handle.keeper_pid):
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            assert select.select([pidfd], [], [], within_s)[0], f"process {pid} lives on"
+        finally:
+            os.close(pidfd)
+
+
+def soon(is_so: Callable[[], bool], within_s: float = 10.0) -> bool:
+    """Whether another thread makes it so in time."""
+    never = select.poll()
+    for _ in range(int(within_s * 100)):
+        if is_so():
+            return True
+        never.poll(10)
+    return False
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def recorded_id(disk: Path) -> bytes:
+    with disk.open("rb") as file:
+        file.seek(DISK_ID_OFFSET)
+        return file.read(DISK_ID_BYTES)
+
+
+def copy_of(bundle: Bundle, into: Path) -> Bundle:
+    """Its large files are links to the bundle's, so only those that a test writes to are changed by it."""
+    directory = into / "copy"
+    directory.mkdir()
+    for file in bundle.directory.iterdir():
+        if file.name in ("state.bin", manifest.NAME):
+            shutil.copy(file, directory / file.name)
+        else:
+            (directory / file.name).symlink_to(file)
+    return replace(bundle, directory=directory)
+
+
+def cut(file: Path) -> None:
+    """One byte shorter; a link is replaced by an empty file, so that what it points to stays whole."""
+    if file.is_symlink():
+        size = file.stat().st_size
+        file.unlink()
+        file.touch()
+        os.truncate(file, size - 1)
+    else:
+        file.chmod(0o644)
+        os.truncate(file, file.stat().st_size - 1)
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, value in (line.split(":", 1) for line in lines)}
