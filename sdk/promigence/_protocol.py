@@ -67,10 +67,13 @@ class Request:
 
     @property
     def body(self) -> bytes | None:
-        """The JSON body in bytes. Raises TypeError or ValueError for what JSON cannot say (NaN included)."""
+        """The JSON body in bytes. Raises BadRequest for what JSON cannot say (NaN included)."""
         if self.json is None:
             return None
-        return json.dumps(self.json, allow_nan=False, separators=(",", ":")).encode()
+        try:
+            return json.dumps(self.json, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise BadRequest(f"an argument cannot be sent: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,13 +172,13 @@ class Unavailable(ServerError):
 
 
 class BuildFailed(PromigenceError):
-    """There was nothing to check: `code` says what went wrong. `details` has the `build_id`."""
+    """There was nothing to check: `code` says what went wrong. `details` has `build_id` and `state`."""
 
     default_code = "build_failed"
 
 
 class SnapshotRefused(BuildFailed):
-    """Nothing was stored. `details` has `check`, `output`, `reproduce` (how to run it by hand) and `build_id`."""
+    """Nothing was stored. `details` has `check`, `output` and `reproduce` (how to run it by hand) as well."""
 
     default_code = "snapshot_refused"
 

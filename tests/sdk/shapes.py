@@ -81,10 +81,8 @@ def progress(waiting_for: str | None = None, **states: int) -> Progress:
     }
 
 
-def run(
-    run_id: str = "r-1", *, waiting_for: str | None = None, queued: int = 0, **counts: int
-) -> Run:
-    """A run; it is final when no fork is pending."""
+def run(run_id: str = "r-1", **counts: int) -> Run:
+    """A run, its pending forks all running; it is final when no fork is pending."""
     pending = counts.get("pending", 0)
     return {
         "run_id": run_id,
@@ -97,8 +95,15 @@ def run(
         "quote": quote(),
         "totals": totals(**counts),
         "cost": cost(),
-        "progress": progress(waiting_for, queued=queued, running=pending - queued),
+        "progress": progress(running=pending),
     }
+
+
+def waiting_run(queued: int, running: int, waiting_for: str | None = None) -> Run:
+    """A run larger than what is free."""
+    waiting = run(pending=queued + running)
+    waiting["progress"] = progress(waiting_for, queued=queued, running=running)
+    return waiting
 
 
 def failure(kind: str = "guest_lost") -> Failure:

@@ -132,9 +132,10 @@ def test_a_query_leaves_out_what_is_not_given() -> None:
     assert query_of(forks=False, cursor=None, limit=5) == (("forks", "false"), ("limit", "5"))
 
 
-def test_json_has_no_word_for_nan() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        _ = Request("POST", "/v1/runs", json={"spend_cap": float("nan")}).body
+def test_what_json_has_no_word_for_is_refused() -> None:
+    for value in (float("nan"), float("inf"), object(), b"bytes"):
+        with pytest.raises(BadRequest, match="cannot be sent"):
+            _ = Request("POST", "/v1/runs", json={"spend_cap": value}).body
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_a_refused_environment_says_which_check_and_how_to_run_it(
     wire.will(ok(shapes.build(), 202), ok(ended("refused", error)))
     with pytest.raises(SnapshotRefused) as caught:
         client.snapshots.build(PLAIN)
-    assert caught.value.details == {**details, "build_id": "b-1"}
+    assert caught.value.details == {**details, "build_id": "b-1", "state": "refused"}
     assert (caught.value.code, caught.value.message) == ("snapshot_refused", "test failed")
 
 
@@ -117,7 +117,7 @@ def test_a_build_with_nothing_to_check_failed_and_was_not_refused(
         client.snapshots.wait("b-1")
     assert type(caught.value) is BuildFailed
     assert caught.value.code == code
-    assert caught.value.details["build_id"] == "b-1"
+    assert caught.value.details == {"build_id": "b-1", "state": state}
 
 
 def test_a_wait_that_is_over_leaves_the_build_going(time: FakeTime) -> None:

@@ -122,5 +122,6 @@ def _raise_for(build: Build) -> NoReturn:
         details={
             **(details if isinstance(details, dict) else {}),
             "build_id": build["build_id"],
+            "state": build["state"],
         },
     )

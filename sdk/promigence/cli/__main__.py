@@ -1,0 +1,7 @@
+"""`python -m promigence.cli`."""
+
+from __future__ import annotations
+
+from promigence.cli.main import main
+
+main()

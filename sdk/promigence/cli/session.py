@@ -1,0 +1,134 @@
+"""One command's life: a client, what it prints and where, and how its errors end it.
+
+Results go to stdout, everything else (progress, advice, errors) to stderr; with `--json` stdout carries one JSON
+document and nothing more, an error included.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from promigence.cli.exits import ExitCode, code_of_error
+from promigence.client import Promigence
+from promigence.errors import PromigenceError
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout; progress on stderr.")
+]
+
+PIPE_COLUMNS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A client and two consoles."""
+
+    client: Promigence
+    as_json: bool
+    out: Console
+    err: Console
+
+    def give(self, result: Any, *shown: RenderableType) -> None:
+        """The command's result: as JSON, or as it is shown to a person."""
+        if self.as_json:
+            print(json.dumps(result, indent=2))
+            return
+        for one in shown:
+            self.out.print(one)
+
+    def say(self, *shown: RenderableType) -> None:
+        """Something beside the result."""
+        for one in shown:
+            self.err.print(one)
+
+
+@contextmanager
+def session(ctx: typer.Context, as_json: bool) -> Iterator[Session]:
+    """Everything that a command needs, given back at its end. Ends the process with the exit code of an error."""
+    out, err = consoles()
+    connect: Callable[[], Promigence] = ctx.obj or Promigence
+    try:
+        with connect() as client:
+            yield Session(client, as_json, out, err)
+    except PromigenceError as error:
+        _tell(error, as_json, err)
+        raise typer.Exit(code_of_error(error)) from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        err.print(_red("error"), plain(str(error)))
+        raise typer.Exit(ExitCode.BAD_USAGE) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def consoles() -> tuple[Console, Console]:
+    """Stdout and stderr, as they are now; what comes from a guest is never read as markup."""
+    return _console(stderr=False), _console(stderr=True)
+
+
+def plain(text: str) -> Text:
+    """Text of unknown origin as a terminal may have it: no control character but newline and tab."""
+    return Text("".join(one if one.isprintable() or one in "\n\t" else "�" for one in text))
+
+
+def table(*columns: str, rows: list[tuple[Any, ...]]) -> RenderableType:
+    if not rows:
+        return Text("none", style="dim")
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        drawn.add_column(column, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(plain("-" if cell is None else str(cell)) for cell in row))
+    return drawn
+
+
+def usd(amount: float) -> str:
+    """Dollars: cents at least, more places where the amount is small."""
+    return f"${amount:.2f}" if amount >= 100 else f"${amount:.4f}"
+
+
+def _console(*, stderr: bool) -> Console:
+    """A terminal has its width; a pipe gets lines as long as they are."""
+    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PIPE_COLUMNS
+    return console
+
+
+def _tell(error: PromigenceError, as_json: bool, err: Console) -> None:
+    if as_json:
+        told = {
+            "code": error.code,
+            "message": error.message,
+            "status": error.status,
+            "retryable": error.retryable,
+            "request_id": error.request_id,
+            "details": error.details,
+        }
+        print(json.dumps({"error": told}, indent=2))
+    err.print(_red("error"), plain(str(error)))
+    for name in ("check", "output", "reproduce"):
+        if error.details.get(name):
+            err.print(Text(f"{name}:", style="bold"), plain(str(error.details[name])))
+
+
+def _red(text: str) -> Text:
+    return Text(f"{text}:", style="bold red")
+
+
+def write_raw(stdout: str, stderr: str) -> None:
+    """A guest's output: as it is into a pipe or a file, without control characters onto a terminal."""
+    for stream, text in ((sys.stdout, stdout), (sys.stderr, stderr)):
+        stream.write(plain(text).plain if stream.isatty() else text)
+        stream.flush()

@@ -1,0 +1,124 @@
+"""Results as a person reads them."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from promigence.cli.follow import bar
+from promigence.cli.session import plain, table, usd
+from promigence.types import Fork, ForkReport, Host, Quote, Report, Run, Snapshot
+
+MOST_FORKS = 20
+
+
+def quote(told: Quote) -> RenderableType:
+    rate, room = told["rate"], told["concurrency"]
+    return Text(
+        f"at most {usd(told['max_cost_usd'])} (worst case {usd(told['worst_case_usd'])}, "
+        f"cap {usd(told['spend_cap_usd'])}); {told['funded_seconds_per_fork']:.0f} s funded for each fork "
+        f"at {usd(rate['usd_per_fork_hour'])} a fork-hour {rate['basis']}\n"
+        f"{min(room['requested'], room['free_now'])} of {room['requested']} can start now "
+        f"({room['slots']} slots, {told['accelerator']}); quote {told['quote_id']} "
+        f"holds until {told['expires_at']}"
+    )
+
+
+def report(told: Report) -> list[RenderableType]:
+    """The bar, the money, and the forks that did not pass."""
+    cost = told["cost"]
+    state = told["state"] if told["final"] else f"{told['state']}, not final"
+    shown: list[RenderableType] = [
+        Text.assemble((told["run_id"], "bold"), f"  {state}"),
+        bar(told["totals"]),
+        Text(
+            f"cost {usd(cost['total_usd'])} of {usd(cost['spend_cap_usd'])}: "
+            f"tasks {usd(cost['tasks_usd'])}, environment {usd(cost['environment_usd'])}, "
+            f"verification {usd(cost['verification_usd'])}"
+        ),
+    ]
+    odd = [fork for fork in told.get("forks", []) if fork["outcome"] not in {"passed", "pending"}]
+    if odd:
+        rows = [(f["index"], f["fork_id"], f["outcome"], f["reward"], _why(f)) for f in odd]
+        shown.append(table("#", "fork", "outcome", "reward", "why", rows=rows[:MOST_FORKS]))
+    if len(odd) > MOST_FORKS:
+        shown.append(Text(f"and {len(odd) - MOST_FORKS} more (--json has all)", style="dim"))
+    return shown
+
+
+def run(told: Run) -> list[RenderableType]:
+    return [
+        Text.assemble((told["run_id"], "bold"), f"  {told['state']}"),
+        bar(told["totals"]),
+    ]
+
+
+def runs(told: list[Run]) -> RenderableType:
+    rows = [
+        (
+            one["run_id"],
+            one["state"],
+            f"{one['totals']['requested'] - one['totals']['pending']}/{one['totals']['requested']}",
+            usd(one["cost"]["total_usd"]),
+            ", ".join(one["snapshots"]),
+            " ".join(f"{name}={value}" for name, value in one["labels"].items()),
+            one["created_at"],
+        )
+        for one in told
+    ]
+    return table("run", "state", "ended", "cost", "snapshots", "labels", "created", rows=rows)
+
+
+def forks(told: list[Fork]) -> RenderableType:
+    rows = [
+        (f["index"], f["fork_id"], f["state"], f["outcome"], f["reason"], f["key"], f["host"])
+        for f in told
+    ]
+    return table("#", "fork", "state", "outcome", "reason", "key", "host", rows=rows)
+
+
+def snapshot(told: Snapshot) -> RenderableType:
+    shape = told["shape"]
+    checks = [
+        f"{check['name']} {'sound' if check['sound'] else 'UNSOUND'}" for check in told["checks"]
+    ]
+    return plain(
+        f"{told['snapshot']}  {told['state']}  from {told['image']}\n"
+        f"{shape['vcpus']} vCPU, {shape['memory_mib']} MiB, {shape['disk_gib']} GiB disk; "
+        f"{told['bytes'] / 1e6:.0f} MB stored; {told['accelerator']}\n"
+        f"checked: {', '.join(checks) or 'nothing told'}"
+    )
+
+
+def snapshots(told: list[Snapshot]) -> RenderableType:
+    rows = [
+        (one["snapshot"], one["state"], one["latest"], one["image"], one["created_at"])
+        for one in told
+    ]
+    return table("snapshot", "state", "latest", "image", "created", rows=rows)
+
+
+def hosts(told: list[Host]) -> RenderableType:
+    rows = [
+        (
+            one["host_id"],
+            one["state"],
+            one["accelerator"],
+            f"{one['slots_free']}/{one['slots']}",
+            ", ".join(one["mounted"]),
+            "; ".join(one["missing"]),
+        )
+        for one in told
+    ]
+    return table("host", "state", "accelerator", "free", "warm", "missing", rows=rows)
+
+
+def _why(fork: ForkReport) -> str:
+    if fork["failure"] is not None:
+        return (
+            f"{fork['failure']['kind']} ({fork['failure']['phase']}): {fork['failure']['message']}"
+        )
+    if fork["exit_code"] is not None:
+        last = fork["stderr_tail"].strip().rpartition("\n")[2]
+        return f"exit {fork['exit_code']}{': ' if last else ''}{last[:160]}"
+    return ""
