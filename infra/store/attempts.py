@@ -1,0 +1,201 @@
+"""Machines' lives: opened on a grant, fenced by a claim. Their ends are in `closing.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Connection, insert, select, update
+
+from app.domain import ledger
+from app.domain.checks import Check
+from app.domain.fork import EndReason, ForkState, move
+from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Role
+from app.errors import Conflict
+from app.ids import new_id
+from infra.store import closing as ends
+from infra.store.ending import end_waiting
+from infra.store.engine import Database, insert_new
+from infra.store.fence import held
+from infra.store.money import Entry, book
+from infra.store.rows import (
+    claimed_of,
+    columns_of,
+    find_attempt,
+    find_run,
+    fork_of,
+    lock_forks,
+    lock_run,
+    noun_of,
+    save,
+)
+from infra.store.tables import LedgerKind, attempts, forks, is_open, is_queued, samples
+
+
+class Attempts:
+    """`app.ports.store.Attempts`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def open(
+        self, host_id: str, claim: str, boot_id: str, opened_boot_ns: int, fork_id: str | None
+    ) -> Claimed | None:
+        while True:
+            with self._database.write() as at:
+                fork = _next_queued(at, host_id, fork_id)
+                if fork is None:
+                    return None
+                if _may_start(fork):
+                    now_ns = self._database.now_ns(at)
+                    return _open(at, fork, claim, boot_id, opened_boot_ns, now_ns)
+            # Ending a fork takes its run's lock, which comes before the fork's: so in a transaction of its own.
+            self._fund_or_end(fork)
+
+    def checking(self, claimed: Claimed, checks: tuple[Check, ...], sample: str) -> Claimed:
+        with self._database.write() as at:
+            fork, attempt = held(at, claimed)
+            _keep_sample(at, attempt, sample)
+            new = replace(fork, state=move(fork.state, ForkState.CHECKING), checks=checks)
+            save(at, forks, "fork_id", fork, new)
+        return Claimed(attempt, new, claimed.run)
+
+    def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:
+        with self._database.write() as at:
+            fork, attempt = held(at, claimed)
+            now_ns = self._database.now_ns(at)
+            new = replace(
+                fork, state=move(fork.state, ForkState.READY), checks=checks, ready_ns=now_ns
+            )
+            verified = replace(attempt, ready_boot_ns=ready_boot_ns)
+            save(at, forks, "fork_id", fork, new)
+            save(at, attempts, "attempt_id", attempt, verified, ready_ns=now_ns)
+        return Claimed(verified, new, claimed.run)
+
+    def close(
+        self, claimed: Claimed, closing: Closing, more_forks: tuple[Fork, ...] = ()
+    ) -> Closed:
+        with self._database.write() as at:
+            return ends.close(at, claimed, closing, more_forks, self._database.now_ns(at))
+
+    def close_by_time(self, attempt_id: str, failure_message: str) -> Closed | None:
+        with self._database.write() as at:
+            now_ns = self._database.now_ns(at)
+            return ends.close_by_time(at, attempt_id, failure_message, now_ns)
+
+    def get(self, attempt_id: str) -> Claimed | None:
+        with self._database.read() as at:
+            attempt = find_attempt(at, attempt_id)
+            return None if attempt is None else claimed_of(at, (attempt,))[0]
+
+    def held_by(self, host_id: str) -> tuple[Claimed, ...]:
+        with self._database.read() as at:
+            rows = at.execute(
+                select(attempts)
+                .where(attempts.c.host_id == host_id, is_open)
+                .order_by(attempts.c.opened_ns, attempts.c.attempt_id)
+            )
+            return claimed_of(at, [noun_of(Attempt, row) for row in rows])
+
+    def adopt(self, attempt_id: str, host_id: str, claim: str) -> Claimed | None:
+        with self._database.write() as at:
+            adopted = at.execute(
+                update(attempts)
+                .where(attempts.c.attempt_id == attempt_id, attempts.c.host_id == host_id, is_open)
+                .values(claim=claim)
+            )
+            attempt = find_attempt(at, attempt_id)
+            if adopted.rowcount == 0 or attempt is None:
+                return None
+            return claimed_of(at, (attempt,))[0]
+
+    def overdue(self) -> tuple[Attempt, ...]:
+        with self._database.read() as at:
+            now_ns = self._database.now_ns(at)
+            rows = at.execute(select(attempts).where(is_open).order_by(attempts.c.attempt_id))
+            return tuple(
+                noun_of(Attempt, row)
+                for row in rows
+                if ledger.may_close_by_time(now_ns - row.opened_ns, row.lease_ns)
+            )
+
+    def _fund_or_end(self, seen: Fork) -> None:
+        """A queued fork that may not start: fund its smallest lease from the pool, or end it for its reason."""
+        with self._database.write() as at:
+            run = lock_run(at, seen.run_id)
+            (fork,) = lock_forks(at, forks.c.fork_id == seen.fork_id)
+            if fork.state is not ForkState.QUEUED:
+                return
+            now_ns = self._database.now_ns(at)
+            lacking = fork.smallest_micros - fork.grant_micros
+            if fork.stop_asked is not None:
+                end_waiting(at, run, [fork], fork.stop_asked, now_ns)
+            elif lacking > run.pool_micros:
+                end_waiting(at, run, [fork], _unfunded(fork), now_ns)
+            elif lacking > 0:
+                number = fork.attempts
+                entry = Entry(fork.fork_id, LedgerKind.TOP_UP, -lacking, lacking, 0, number)
+                book(at, run, [entry], now_ns)
+                save(at, forks, "fork_id", fork, replace(fork, grant_micros=fork.smallest_micros))
+
+
+def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | None:
+    """The next fork placed here that no other worker is claiming; a template only by its id."""
+    chosen = forks.c.role == Role.FORK if fork_id is None else forks.c.fork_id == fork_id
+    row = at.execute(
+        select(forks)
+        .where(forks.c.host_id == host_id, is_queued, chosen)
+        .order_by(forks.c.queued_ns, forks.c.index)
+        .limit(1)
+        .with_for_update(key_share=True, skip_locked=True)
+    ).one_or_none()
+    return None if row is None else fork_of(row)
+
+
+def _may_start(fork: Fork) -> bool:
+    return fork.stop_asked is None and fork.grant_micros >= fork.smallest_micros
+
+
+def _unfunded(fork: Fork) -> EndReason:
+    # A replacement that cannot be paid for is what its failure made of it; only a first machine is a matter of money.
+    return EndReason.RUN_EXHAUSTED if fork.failure is None else EndReason.ENVIRONMENT_FAILED
+
+
+def _open(
+    at: Connection, fork: Fork, claim: str, boot_id: str, opened_boot_ns: int, now_ns: int
+) -> Claimed:
+    run = find_run(at, fork.run_id)
+    rate = run.quote.rate.micros_per_hour
+    attempt = Attempt(
+        attempt_id=new_id("att"),
+        fork_id=fork.fork_id,
+        run_id=fork.run_id,
+        number=fork.attempts + 1,
+        host_id=fork.host_id or "",
+        claim=claim,
+        boot_id=boot_id,
+        opened_boot_ns=opened_boot_ns,
+        lease_ns=ledger.lease_ns(fork.grant_micros, rate, fork.worst_attempt_ns),
+        micros_per_hour=rate,
+    )
+    at.execute(insert(attempts).values(columns_of(attempt) | {"opened_ns": now_ns}))
+    new = replace(
+        fork,
+        state=move(fork.state, ForkState.RESTORING),
+        attempt_id=attempt.attempt_id,
+        attempts=attempt.number,
+        result=Result(),
+        checks=(),
+        ready_ns=None,
+    )
+    save(at, forks, "fork_id", fork, new)
+    return Claimed(attempt, new, run)
+
+
+def _keep_sample(at: Connection, attempt: Attempt, sample: str) -> None:
+    row = {"run_id": attempt.run_id, "sample": sample, "attempt_id": attempt.attempt_id}
+    if not insert_new(at, samples, row):
+        raise Conflict(
+            "duplicate_sample",
+            f"another machine of run {attempt.run_id} gave the same entropy sample",
+            sample=sample,
+        )

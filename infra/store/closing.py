@@ -1,0 +1,242 @@
+"""The end of an attempt: its life is charged, its room given back, and its fork ends or waits for another machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection, select, update
+
+from app.domain import ledger
+from app.domain.failure import HOST_FAULTS, Failure, Phase, failure
+from app.domain.fork import EndReason, ForkState, move
+from app.domain.ledger import Split
+from app.domain.money import NS_PER_SECOND
+from app.domain.run import (
+    Attempt,
+    Claimed,
+    Closed,
+    Closing,
+    ExecState,
+    Fork,
+    Result,
+    Role,
+    Run,
+    RunState,
+)
+from app.errors import Conflict, EnvironmentFault, FailureKind
+from infra.store.ending import build_of, end_run_if_done, ended, returned
+from infra.store.fence import held
+from infra.store.money import Entry, book
+from infra.store.room import give_back
+from infra.store.rows import find_attempt, insert_forks, lock_forks, lock_run, save
+from infra.store.tables import LedgerKind, attempts, execs, forks, is_unfinished
+
+PHASES = {
+    ForkState.RESTORING: Phase.RESTORE,
+    ForkState.CHECKING: Phase.CONTRACT,
+    ForkState.READY: Phase.EXEC,
+    ForkState.RUNNING: Phase.EXEC,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """An attempt that ends now, with its fork and run, all locked."""
+
+    run: Run
+    fork: Fork
+    attempt: Attempt
+    now_ns: int
+
+
+def close(
+    at: Connection, claimed: Claimed, closing: Closing, more_forks: tuple[Fork, ...], now_ns: int
+) -> Closed:
+    """`Attempts.close`, in the caller's transaction."""
+    run = lock_run(at, claimed.run.run_id)
+    fork, attempt = held(at, claimed)
+    return _close(at, Ending(run, fork, attempt, now_ns), closing, more_forks)
+
+
+def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) -> Closed | None:
+    """`Attempts.close_by_time`, in the caller's transaction."""
+    seen = find_attempt(at, attempt_id)
+    if seen is None or seen.closed_boot_ns is not None:
+        return None
+    run = lock_run(at, seen.run_id)
+    (fork,) = lock_forks(at, forks.c.fork_id == seen.fork_id)
+    attempt = find_attempt(at, attempt_id, lock=True)
+    if attempt is None or attempt.closed_boot_ns is not None:
+        return None
+    age_ns = now_ns - _opened_ns(at, attempt_id)
+    if not ledger.may_close_by_time(age_ns, attempt.lease_ns):
+        return None
+    ending = Ending(run, fork, attempt, now_ns)
+    lost = _host_lost(ending, message, age_ns)
+    closing = Closing(attempt.deadline_boot_ns, _after_loss(ending), failure=lost)
+    return _close(at, ending, closing, ())
+
+
+def _opened_ns(at: Connection, attempt_id: str) -> int:
+    opened = select(attempts.c.opened_ns).where(attempts.c.attempt_id == attempt_id)
+    return int(at.execute(opened).scalar_one())
+
+
+def _host_lost(ending: Ending, message: str, age_ns: int) -> Failure:
+    fault = EnvironmentFault(
+        FailureKind.HOST_LOST,
+        message,
+        host=ending.attempt.host_id,
+        age_seconds=age_ns / NS_PER_SECOND,
+        lease_seconds=ending.attempt.lease_ns / NS_PER_SECOND,
+    )
+    return failure(fault, PHASES[ending.fork.state], command_may_have_started=ending.attempt.intent)
+
+
+def _after_loss(ending: Ending) -> EndReason | None:
+    if ending.fork.stop_asked is not None:
+        return ending.fork.stop_asked
+    again = ending.attempt.number <= ending.run.spec.environment_retries
+    if ending.fork.role is Role.FORK and again:
+        return None
+    return EndReason.ENVIRONMENT_FAILED
+
+
+def _close(
+    at: Connection, ending: Ending, closing: Closing, more_forks: tuple[Fork, ...]
+) -> Closed:
+    reason = _reason(ending, closing)
+    split = _charge(ending, closing, reason)
+    spent = ending.fork.grant_micros - split.total_micros
+    lacking = max(0, ending.fork.smallest_micros - spent)
+    if reason is None and lacking > ending.run.pool_micros:
+        reason = EndReason.ENVIRONMENT_FAILED
+    if reason is None:
+        left = _queued_again(ending, closing, spent + lacking, split)
+        moved = Entry(ending.attempt.attempt_id, LedgerKind.TOP_UP, -lacking, lacking)
+    else:
+        left = _ended(ending, closing, reason)
+        moved = returned(replace(ending.fork, grant_micros=spent))
+    charged = _charged(ending.attempt, split)
+    run = book(at, ending.run, [charged, moved], ending.now_ns)
+    save(at, forks, "fork_id", ending.fork, left)
+    _save_attempt(at, ending, closing, split)
+    lost = _lose_execs(at, ending.attempt, closing.failure)
+    _join(at, run, ending, more_forks)
+    give_back(at, [ending.fork])
+    run = end_run_if_done(at, run, ending.now_ns)
+    return Closed(left.state, run.state is RunState.ENDED, build_of(at, run.run_id), lost)
+
+
+def _reason(ending: Ending, closing: Closing) -> EndReason | None:
+    """Why the fork ends; None if it may go on with another machine, for all that its rows say now."""
+    if closing.then is not None:
+        return closing.then
+    if ending.fork.stop_asked is not None:
+        return ending.fork.stop_asked
+    if ending.attempt.intent and not ending.run.spec.rerun_started:
+        return EndReason.ENVIRONMENT_FAILED
+    return None
+
+
+def _charge(ending: Ending, closing: Closing, reason: EndReason | None) -> Split:
+    attempt = ending.attempt
+    ready_ns = attempt.ready_boot_ns
+    environment = reason in (None, EndReason.ENVIRONMENT_FAILED) or (
+        closing.failure is not None and reason is not EndReason.GUEST_FAULT_BY_TASK
+    )
+    return ledger.charge(
+        closing.closed_boot_ns - attempt.opened_boot_ns,
+        attempt.lease_ns,
+        None if ready_ns is None else ready_ns - attempt.opened_boot_ns,
+        attempt.micros_per_hour,
+        failed=environment,
+    )
+
+
+def _charged(attempt: Attempt, split: Split) -> Entry:
+    total = split.total_micros
+    return Entry(attempt.attempt_id, LedgerKind.CHARGE, granted_micros=-total, charged_micros=total)
+
+
+def _queued_again(ending: Ending, closing: Closing, grant_micros: int, split: Split) -> Fork:
+    fork, host_id = ending.fork, ending.attempt.host_id
+    faulty = closing.failure is not None and closing.failure.kind in HOST_FAULTS
+    avoid = (*fork.avoid_hosts, host_id) if faulty else fork.avoid_hosts
+    return replace(
+        fork,
+        state=move(fork.state, ForkState.QUEUED),
+        host_id=None,
+        avoid_hosts=tuple(dict.fromkeys(avoid)),
+        attempt_id=None,
+        grant_micros=grant_micros,
+        worst_micros=max(0, fork.worst_micros - split.total_micros),
+        checks=closing.checks or fork.checks,
+        failure=closing.failure,
+        queued_ns=ending.now_ns,
+    )
+
+
+def _ended(ending: Ending, closing: Closing, reason: EndReason) -> Fork:
+    fork = ended(ending.fork, reason, ending.now_ns)
+    return replace(
+        fork,
+        result=_result(ending.fork, closing, reason),
+        checks=closing.checks or fork.checks,
+        failure=closing.failure,
+    )
+
+
+def _result(fork: Fork, closing: Closing, reason: EndReason) -> Result:
+    result = closing.result
+    if reason is fork.stop_asked and result.reward is None:
+        return replace(result, reward=fork.result.reward)
+    return result
+
+
+def _save_attempt(at: Connection, ending: Ending, closing: Closing, split: Split) -> None:
+    new = replace(
+        ending.attempt,
+        closed_boot_ns=closing.closed_boot_ns,
+        charged_micros=split.total_micros,
+        verification_micros=split.verification_micros,
+        late_ns=closing.late_ns,
+        failure=closing.failure,
+    )
+    save(
+        at,
+        attempts,
+        "attempt_id",
+        ending.attempt,
+        new,
+        tasks_micros=split.tasks_micros,
+        environment_micros=split.environment_micros,
+        closed_ns=ending.now_ns,
+    )
+
+
+def _lose_execs(at: Connection, attempt: Attempt, failed: Failure | None) -> tuple[str, ...]:
+    unfinished = select(execs.c.exec_id).where(
+        execs.c.attempt_id == attempt.attempt_id, is_unfinished
+    )
+    lost = tuple(at.execute(unfinished.order_by(execs.c.asked_ns, execs.c.exec_id)).scalars())
+    if lost:
+        at.execute(
+            update(execs)
+            .where(execs.c.exec_id.in_(lost))
+            .values(state=ExecState.LOST, failure=failed)
+        )
+    return lost
+
+
+def _join(at: Connection, run: Run, ending: Ending, more_forks: tuple[Fork, ...]) -> None:
+    """Forks that go on with what the attempt made; their grants come from the pool."""
+    granted = sum(fork.grant_micros for fork in more_forks)
+    if granted > run.pool_micros:
+        raise Conflict(
+            "pool_exhausted",
+            f"{len(more_forks)} forks need {granted} micro-dollars; {run.pool_micros} are left",
+        )
+    insert_forks(at, more_forks, ending.now_ns)
+    entry = Entry(ending.attempt.attempt_id, LedgerKind.GRANT, -granted, granted)
+    book(at, run, [entry], ending.now_ns)

@@ -1,0 +1,203 @@
+"""One database behind two URLs: SQLite for one host, PostgreSQL for several. Transactions, locks, clock, errors.
+
+A write transaction on SQLite begins IMMEDIATE: it holds the one write lock from its first statement, so that what it
+reads cannot change before it writes. On PostgreSQL the rows that a transaction decides by are locked (`locked`), always
+in the order run, forks, attempts, hosts, so that no two wait for each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    QueuePool,
+    Select,
+    Table,
+    create_engine,
+    event,
+    extract,
+    func,
+    make_url,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import (
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+)
+from sqlalchemy.exc import (
+    TimeoutError as PoolTimeout,
+)
+
+from app.errors import BadRequest, PromigenceError, Unavailable
+
+SQLITE_WAIT_S = 20.0
+POSTGRES_CONNECT_S = 5
+POSTGRES_LIMITS = (
+    "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
+)
+POOL_SIZE = 8
+POOL_OVERFLOW = 24
+POOL_WAIT_S = 20.0
+# Both databases take more parameters in one statement; a page of this size keeps statements in their caches.
+PAGE = 500
+
+NowNs = Callable[[], int]
+S = TypeVar("S", bound=Select[*tuple[Any, ...]])
+T = TypeVar("T")
+
+
+class Database:
+    """Transactions on one database. `now_ns` replaces its clock, for tests."""
+
+    def __init__(self, url: str, now_ns: NowNs | None = None) -> None:
+        self.engine = _engine(make_url(url))
+        self._reading = self.engine.execution_options(reading=True)
+        self._now_ns = now_ns
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads; on SQLite it neither waits for writers nor holds them up."""
+        with _translated(), self._reading.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that may write: committed at the end, undone by any error."""
+        with _translated(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def exclusive(self) -> Iterator[Connection]:
+        """A write transaction for changes of the schema: on SQLite without foreign keys, until it ends."""
+        with (
+            _translated(),
+            self.engine.connect() as connection,
+            _without_foreign_keys(connection),
+            connection.begin(),
+        ):
+            yield connection
+
+    def now_ns(self, at: Connection) -> int:
+        """The database's clock, ns since the epoch. On SQLite, which serves one host, that is the process' own."""
+        if self._now_ns is not None:
+            return self._now_ns()
+        if at.dialect.name == "sqlite":
+            return time.time_ns()
+        micros = at.execute(select(extract("epoch", func.clock_timestamp()) * 1_000_000))
+        return int(micros.scalar_one()) * 1000
+
+    def close(self) -> None:
+        """Give up all connections. Twice is safe."""
+        self.engine.dispose()
+
+
+def locked(statement: S) -> S:
+    """Lock the rows that a statement selects until the end of the transaction.
+
+    NO KEY UPDATE, which is what an update takes too: rows that refer to these may still be inserted meanwhile.
+    """
+    return statement.with_for_update(key_share=True)
+
+
+def insert_new(at: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless one with its key is there (waiting for whoever is writing that key); whether it was new."""
+    make = sqlite.insert if at.dialect.name == "sqlite" else postgresql.insert
+    return at.execute(make(table).values(row).on_conflict_do_nothing()).rowcount == 1
+
+
+def pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in pages that fit into one statement."""
+    for start in range(0, len(items), PAGE):
+        yield items[start : start + PAGE]
+
+
+def _engine(url: URL) -> Engine:
+    match url.get_backend_name():
+        case "sqlite":
+            return _sqlite(url)
+        case "postgresql":
+            return _postgres(url.set(drivername="postgresql+psycopg"))
+        case other:
+            raise ValueError(f"{other}: the store is SQLite or PostgreSQL")
+
+
+def _sqlite(url: URL) -> Engine:
+    # A database in memory is its one connection, so that transactions of several threads take turns for it.
+    in_memory = url.database in (None, "", ":memory:")
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=1 if in_memory else POOL_SIZE,
+        max_overflow=0 if in_memory else POOL_OVERFLOW,
+        pool_timeout=POOL_WAIT_S,
+        connect_args={"timeout": SQLITE_WAIT_S, "check_same_thread": False},
+    )
+    event.listen(engine, "connect", _sqlite_connected)
+    event.listen(engine, "begin", _sqlite_begins)
+    return engine
+
+
+def _sqlite_connected(connection: Any, _record: object) -> None:
+    # The driver would begin transactions by itself, and only at the first write.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _sqlite_begins(connection: Connection) -> None:
+    reading = connection.get_execution_options().get("reading", False)
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _without_foreign_keys(connection: Connection) -> Iterator[None]:
+    # Within a transaction SQLite ignores the switch, so it is set on the driver's connection around it.
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    driver: Any = connection.connection.dbapi_connection
+    driver.execute("PRAGMA foreign_keys=OFF")
+    try:
+        yield
+    finally:
+        driver.execute("PRAGMA foreign_keys=ON")
+
+
+def _postgres(url: URL) -> Engine:
+    return create_engine(
+        url,
+        pool_size=POOL_SIZE,
+        max_overflow=POOL_OVERFLOW,
+        pool_timeout=POOL_WAIT_S,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": POSTGRES_CONNECT_S, "options": POSTGRES_LIMITS},
+    )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeout) as away:
+        raise Unavailable(
+            "database_away", f"the database cannot be used now: {_what(away)}"
+        ) from away
+    except IntegrityError as refused:
+        # Not the caller's doing: a constraint stopped what would have broken a law.
+        raise PromigenceError("constraint_refused", _what(refused)) from refused
+    except DataError as unfit:
+        raise BadRequest("unfit_value", f"the database cannot hold this: {_what(unfit)}") from unfit
+
+
+def _what(error: Exception) -> str:
+    # The driver's own words, without the statement and its parameters.
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]

@@ -1,0 +1,257 @@
+"""What the billing worker reads and moves. Two of them are harmless: every move is under its run's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, exists, select, update
+
+from app.domain import ledger
+from app.domain.failure import Failure, Phase, failure
+from app.domain.fork import EndReason, ForkState
+from app.domain.ledger import Need
+from app.domain.money import NS_PER_SECOND
+from app.domain.run import Attempt, Closed, Fork, Run, RunState
+from app.errors import EnvironmentFault, FailureKind
+from app.ports.store import Meter
+from infra.store.ending import build_of, end_waiting
+from infra.store.engine import Database, locked
+from infra.store.hosts import hosts_of
+from infra.store.money import Entry, book, next_sequence
+from infra.store.rows import lock_forks, lock_run, noun_of
+from infra.store.tables import (
+    LedgerKind,
+    attempts,
+    forks,
+    is_active,
+    is_live,
+    is_open,
+    is_queued,
+    runs,
+)
+
+
+class Meters:
+    """`app.ports.store.Meters`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def accrue(self) -> int:
+        with self._database.write() as at:
+            now_ns = self._database.now_ns(at)
+            rows = at.execute(select(attempts).where(is_open).order_by(attempts.c.attempt_id))
+            accrued = [_accrued(row, now_ns) for row in rows]
+            if accrued:
+                at.execute(
+                    update(attempts)
+                    .where(attempts.c.attempt_id == bindparam("at"), is_open)
+                    .values(
+                        verification_micros=bindparam("verification"),
+                        tasks_micros=bindparam("tasks"),
+                    ),
+                    accrued,
+                )
+            return len(accrued)
+
+    def share(self, run_id: str) -> int:
+        with self._database.write() as at:
+            now_ns = self._database.now_ns(at)
+            run = lock_run(at, run_id)
+            if run.state is RunState.ENDED or run.pool_micros == 0:
+                return 0
+            live = lock_forks(at, forks.c.run_id == run_id, is_live, forks.c.stop_asked.is_(None))
+            machines = _lock_machines(at, run_id)
+            wanting = [fork for fork in live if _can_use_more(fork, machines, now_ns)]
+            added = _shares(run, wanting)
+            if not added:
+                return 0
+            moved = sum(added.values())
+            sequence = next_sequence(at, run_id, LedgerKind.SHARE)
+            book(at, run, [Entry(run_id, LedgerKind.SHARE, -moved, moved, 0, sequence)], now_ns)
+            _extend(at, run, wanting, machines, added)
+            return moved
+
+    def sharable(self) -> tuple[str, ...]:
+        lacking = exists().where(
+            forks.c.run_id == runs.c.run_id,
+            is_live,
+            forks.c.stop_asked.is_(None),
+            forks.c.worst_micros > forks.c.grant_micros,
+        )
+        with self._database.read() as at:
+            rows = at.execute(
+                select(runs.c.run_id)
+                .where(is_active, runs.c.pool_micros > 0, lacking)
+                .order_by(runs.c.created_ns, runs.c.run_id)
+            )
+            return tuple(rows.scalars())
+
+    def open(self) -> tuple[Meter, ...]:
+        handed_over = (ForkState.READY, ForkState.RUNNING)
+        with self._database.read() as at:
+            now_ns = self._database.now_ns(at)
+            rows = at.execute(
+                select(attempts, runs.c.hold_ns)
+                .join(forks, forks.c.attempt_id == attempts.c.attempt_id)
+                .join(runs, runs.c.run_id == attempts.c.run_id)
+                .where(
+                    is_open,
+                    runs.c.hold_ns.is_not(None),
+                    forks.c.state.in_(handed_over),
+                    forks.c.stop_asked.is_(None),
+                )
+                .order_by(attempts.c.opened_ns, attempts.c.attempt_id)
+            )
+            return tuple(_meter(row, now_ns) for row in rows)
+
+    def expire_hold(self, fork_id: str) -> None:
+        with self._database.write() as at:
+            at.execute(
+                update(forks)
+                .where(
+                    forks.c.fork_id == fork_id,
+                    is_live,
+                    forks.c.attempt_id.is_not(None),
+                    forks.c.stop_asked.is_(None),
+                )
+                .values(stop_asked=EndReason.HOLD_EXPIRED)
+            )
+
+    def expire_queued(self) -> tuple[Closed, ...]:
+        with self._database.read() as at:
+            now_ns = self._database.now_ns(at)
+            late = at.execute(
+                select(runs.c.run_id)
+                .join(forks, forks.c.run_id == runs.c.run_id)
+                .where(is_active, is_queued, is_live, _overdue(now_ns))
+                .distinct()
+            )
+            run_ids = sorted(late.scalars())
+        return tuple(closed for run_id in run_ids for closed in self._expire_in(run_id))
+
+    def _expire_in(self, run_id: str) -> tuple[Closed, ...]:
+        with self._database.write() as at:
+            now_ns = self._database.now_ns(at)
+            run = lock_run(at, run_id)
+            waiting = lock_forks(at, forks.c.run_id == run_id, is_queued, is_live)
+            timeout_ns = run.spec.queue_timeout_ns
+            late = [fork for fork in waiting if now_ns - fork.queued_ns > timeout_ns]
+            if not late:
+                return ()
+            seen = _no_capacity(at, run, now_ns)
+            run = end_waiting(at, run, late, EndReason.ENVIRONMENT_FAILED, now_ns, seen)
+            done, build_id = run.state is RunState.ENDED, build_of(at, run_id)
+            closed = Closed(ForkState.ENDED, False, build_id)
+            return (*(closed for _ in late[1:]), replace(closed, run_ended=done))
+
+
+def _accrued(row: Any, now_ns: int) -> dict[str, Any]:
+    """What an open attempt costs so far, by the database's clock."""
+    ready_after_ns = None if row.ready_ns is None else row.ready_ns - row.opened_ns
+    split = ledger.charge(
+        now_ns - row.opened_ns, row.lease_ns, ready_after_ns, row.micros_per_hour, failed=False
+    )
+    return {
+        "at": row.attempt_id,
+        "verification": split.verification_micros,
+        "tasks": split.tasks_micros,
+    }
+
+
+def _lock_machines(at: Connection, run_id: str) -> dict[str, tuple[Attempt, int]]:
+    """The open attempts of a run, locked, by fork; with the database's time of their opening."""
+    rows = at.execute(
+        locked(
+            select(attempts)
+            .where(attempts.c.run_id == run_id, is_open)
+            .order_by(attempts.c.attempt_id)
+        )
+    )
+    return {row.fork_id: (noun_of(Attempt, row), row.opened_ns) for row in rows}
+
+
+def _can_use_more(fork: Fork, machines: dict[str, tuple[Attempt, int]], now_ns: int) -> bool:
+    """A machine whose lease is over is gone: more money would only be charged for nothing."""
+    if fork.fork_id not in machines:
+        return True
+    attempt, opened_ns = machines[fork.fork_id]
+    return now_ns - opened_ns < attempt.lease_ns
+
+
+def _shares(run: Run, wanting: Iterable[Fork]) -> dict[str, int]:
+    needs = tuple(Need(fork.fork_id, fork.grant_micros, fork.worst_micros) for fork in wanting)
+    return ledger.share(run.pool_micros, needs, run.quote.rate.micros_per_hour)
+
+
+def _extend(
+    at: Connection,
+    run: Run,
+    wanting: Iterable[Fork],
+    machines: dict[str, tuple[Attempt, int]],
+    added: dict[str, int],
+) -> None:
+    """Larger grants first, then the leases that they fund."""
+    grants = [{"at": fork_id, "part": part} for fork_id, part in sorted(added.items())]
+    at.execute(
+        update(forks)
+        .where(forks.c.fork_id == bindparam("at"))
+        .values(grant_micros=forks.c.grant_micros + bindparam("part")),
+        grants,
+    )
+    rate = run.quote.rate.micros_per_hour
+    leases = [
+        {
+            "at": machines[fork.fork_id][0].attempt_id,
+            "lease": ledger.lease_ns(
+                fork.grant_micros + added[fork.fork_id], rate, fork.worst_attempt_ns
+            ),
+        }
+        for fork in wanting
+        if fork.fork_id in added and fork.fork_id in machines
+    ]
+    if leases:
+        at.execute(
+            update(attempts)
+            .where(attempts.c.attempt_id == bindparam("at"))
+            .values(lease_ns=bindparam("lease")),
+            sorted(leases, key=lambda lease: str(lease["at"])),
+        )
+
+
+def _meter(row: Any, now_ns: int) -> Meter:
+    return Meter(
+        attempt_id=row.attempt_id,
+        run_id=row.run_id,
+        fork_id=row.fork_id,
+        host_id=row.host_id,
+        age_ns=now_ns - row.opened_ns,
+        ready_age_ns=None if row.ready_ns is None else now_ns - row.ready_ns,
+        hold_ns=row.hold_ns,
+    )
+
+
+def _overdue(now_ns: int) -> Any:
+    return forks.c.queued_ns < now_ns - runs.c.queue_timeout_ns
+
+
+def _no_capacity(at: Connection, run: Run, now_ns: int) -> Failure:
+    hosts = hosts_of(at, now_ns)
+    fault = EnvironmentFault(
+        FailureKind.NO_CAPACITY,
+        f"no host had room within {run.spec.queue_timeout_ns // NS_PER_SECOND} s",
+        hosts=[
+            {
+                "host": host.host_id,
+                "alive": host.alive,
+                "slots": host.slots,
+                "free_slots": host.free_slots,
+                "free_memory_mib": host.free_memory_mib,
+                "free_disk_gib": host.free_disk_gib,
+            }
+            for host in hosts
+        ],
+    )
+    return failure(fault, Phase.PLACE)

@@ -1,0 +1,1 @@
+"""The history of the schema; `infra/store/migrate.py` runs it."""

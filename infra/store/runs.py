@@ -1,0 +1,200 @@
+"""Runs and their forks, as the control plane sees them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, exists, insert, select, tuple_, update
+
+from app.domain.account import Receipt
+from app.domain.fork import EndReason, ForkState
+from app.domain.report import AttemptLine
+from app.domain.run import Attempt, Fork, Role, Run, RunKind
+from app.errors import Conflict, NotFound
+from infra.store.ending import end_waiting, over
+from infra.store.engine import Database, pages
+from infra.store.money import book_budget
+from infra.store.receipts import keep_receipt
+from infra.store.rows import (
+    columns_of,
+    find_attempt,
+    fork_of,
+    insert_all,
+    insert_forks,
+    lock_forks,
+    lock_run,
+    noun_of,
+)
+from infra.store.snapshots import pin
+from infra.store.tables import attempts, forks, is_live, is_open, labels, runs
+
+RELEASES = frozenset({EndReason.RELEASED, EndReason.RELEASED_PASSED, EndReason.RELEASED_FAILED})
+
+
+class Runs:
+    """`app.ports.store.Runs`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def start(self, run: Run, forks: tuple[Fork, ...], receipt: Receipt | None) -> None:
+        with self._database.write() as at:
+            now_ns = self._database.now_ns(at)
+            keep_receipt(at, run.project_id, receipt, now_ns)
+            pin(at, run.project_id, {fork.snapshot for fork in forks})
+            insert_run(at, run, forks, now_ns)
+
+    def get(self, project_id: str, run_id: str) -> Run:
+        with self._database.read() as at:
+            return _run_of(at, project_id, run_id)
+
+    def list(
+        self, project_id: str, labels: dict[str, str], limit: int, before: str | None
+    ) -> tuple[Run, ...]:
+        page = select(runs).where(runs.c.project_id == project_id, runs.c.kind == RunKind.USER)
+        for name, value in labels.items():
+            page = page.where(_labelled(name, value))
+        order = (runs.c.created_ns.desc(), runs.c.run_id.desc())
+        with self._database.read() as at:
+            if before is not None:
+                last = _run_of(at, project_id, before)
+                page = page.where(
+                    tuple_(runs.c.created_ns, runs.c.run_id) < tuple_(last.created_ns, last.run_id)
+                )
+            rows = at.execute(page.order_by(*order).limit(limit))
+            return tuple(noun_of(Run, row) for row in rows)
+
+    def forks(self, run_id: str) -> tuple[Fork, ...]:
+        with self._database.read() as at:
+            rows = at.execute(
+                select(forks)
+                .where(forks.c.run_id == run_id, forks.c.role == Role.FORK)
+                .order_by(forks.c.index)
+            )
+            return tuple(fork_of(row) for row in rows)
+
+    def fork(self, project_id: str, fork_id: str) -> Fork:
+        with self._database.read() as at:
+            row = at.execute(
+                select(forks).where(forks.c.fork_id == fork_id, forks.c.project_id == project_id)
+            ).one_or_none()
+        if row is None:
+            raise NotFound("unknown_fork", f"there is no fork {fork_id}")
+        return fork_of(row)
+
+    def attempts(self, run_id: str) -> tuple[AttemptLine, ...]:
+        with self._database.read() as at:
+            rows = at.execute(
+                select(attempts)
+                .where(attempts.c.run_id == run_id)
+                .order_by(attempts.c.opened_ns, attempts.c.number, attempts.c.attempt_id)
+            )
+            return tuple(_line(row) for row in rows)
+
+    def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:
+        with self._database.write() as at:
+            now_ns = self._database.now_ns(at)
+            run = lock_run(at, run_id)
+            live = lock_forks(at, forks.c.run_id == run_id, is_live)
+            waiting = [fork for fork in live if fork.state is ForkState.QUEUED]
+            end_waiting(at, run, waiting, reason, now_ns)
+            unasked = [
+                fork.fork_id
+                for fork in live
+                if fork.state is not ForkState.QUEUED and fork.stop_asked is None
+            ]
+            _wish(at, unasked, reason)
+            rows = at.execute(select(attempts).where(attempts.c.run_id == run_id, is_open))
+            return tuple(noun_of(Attempt, row) for row in rows)
+
+    def release(
+        self, project_id: str, fork_id: str, reason: EndReason, reward: float | None
+    ) -> Attempt | None:
+        run_id = self.fork(project_id, fork_id).run_id
+        with self._database.write() as at:
+            run = lock_run(at, run_id)
+            (fork,) = lock_forks(at, forks.c.fork_id == fork_id)
+            if _already(run, fork, reason, reward):
+                return _machine_of(at, fork)
+            result = replace(fork.result, reward=reward)
+            at.execute(
+                update(forks)
+                .where(forks.c.fork_id == fork_id)
+                .values(stop_asked=reason, result=result)
+            )
+            if fork.state is ForkState.QUEUED:
+                end_waiting(at, run, [fork], reason, self._database.now_ns(at))
+                return None
+            return _machine_of(at, fork)
+
+
+def insert_run(at: Connection, run: Run, its_forks: tuple[Fork, ...], now_ns: int) -> None:
+    """A run with its labels, its forks and the money that they begin with."""
+    if sum(fork.grant_micros for fork in its_forks) != run.granted_micros:
+        raise ValueError(f"the grants of {run.run_id}'s forks do not add up to what is granted")
+    spec = run.spec
+    at.execute(
+        insert(runs).values(
+            columns_of(replace(run, created_ns=now_ns))
+            | {
+                "micros_per_hour": run.quote.rate.micros_per_hour,
+                "hold_ns": spec.hold_ns,
+                "queue_timeout_ns": spec.queue_timeout_ns,
+            }
+        )
+    )
+    insert_all(
+        at,
+        labels,
+        [{"run_id": run.run_id, "name": name, "value": value} for name, value in spec.labels],
+    )
+    insert_forks(at, its_forks, now_ns)
+    book_budget(at, run, now_ns)
+
+
+def _run_of(at: Connection, project_id: str, run_id: str) -> Run:
+    row = at.execute(
+        select(runs).where(runs.c.run_id == run_id, runs.c.project_id == project_id)
+    ).one_or_none()
+    if row is None:
+        raise NotFound("unknown_run", f"there is no run {run_id}")
+    return noun_of(Run, row)
+
+
+def _labelled(name: str, value: str) -> Any:
+    return exists().where(
+        labels.c.run_id == runs.c.run_id, labels.c.name == name, labels.c.value == value
+    )
+
+
+def _line(row: Any) -> AttemptLine:
+    return AttemptLine(
+        noun_of(Attempt, row), row.verification_micros, row.tasks_micros, row.environment_micros
+    )
+
+
+def _wish(at: Connection, fork_ids: list[str], reason: EndReason) -> None:
+    for page in pages(fork_ids):
+        at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(stop_asked=reason))
+
+
+def _already(run: Run, fork: Fork, reason: EndReason, reward: float | None) -> bool:
+    """Whether this very release was made before. Raises Conflict if the fork ends, or ended, in another way."""
+    if run.spec.hold_ns is None or fork.role is Role.TEMPLATE:
+        raise Conflict("fork_not_held", f"fork {fork.fork_id} is not a held fork")
+    wish = fork.reason or fork.stop_asked
+    if wish is None:
+        return False
+    if wish not in RELEASES:
+        raise over(fork)
+    if (wish, fork.result.reward) != (reason, reward):
+        raise Conflict("already_released", f"fork {fork.fork_id} was released with another grade")
+    return True
+
+
+def _machine_of(at: Connection, fork: Fork) -> Attempt | None:
+    if fork.attempt_id is None:
+        return None
+    attempt = find_attempt(at, fork.attempt_id)
+    return None if attempt is None or attempt.closed_boot_ns is not None else attempt

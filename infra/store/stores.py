@@ -1,0 +1,68 @@
+"""The store as a whole: one database, a class for each noun."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra.store.attempts import Attempts
+from infra.store.builds import Builds
+from infra.store.engine import Database, NowNs
+from infra.store.execs import Execs
+from infra.store.hosts import Hosts
+from infra.store.keys import Keys
+from infra.store.meters import Meters
+from infra.store.migrate import upgrade
+from infra.store.quotes import Quotes
+from infra.store.receipts import Receipts
+from infra.store.runs import Runs
+from infra.store.snapshots import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Every Protocol of `app.ports.store`, on one database."""
+
+    database: Database
+    keys: Keys
+    receipts: Receipts
+    snapshots: Snapshots
+    quotes: Quotes
+    runs: Runs
+    attempts: Attempts
+    execs: Execs
+    builds: Builds
+    hosts: Hosts
+    meters: Meters
+
+    def migrate(self) -> None:
+        """Bring the schema up to this release's. Twice is safe, also at the same time. Raises Unavailable."""
+        upgrade(self.database)
+
+    def close(self) -> None:
+        """Give up the connections. Twice is safe."""
+        self.database.close()
+
+
+def create_store(
+    url: str, *, key_secret: bytes | None = None, now_ns: NowNs | None = None
+) -> Stores:
+    """A store on `sqlite:///path`, `sqlite:///:memory:` or `postgresql+psycopg://...`; nothing is opened yet.
+
+    `key_secret` is the deployment's secret under which keys are hashed; a process that neither makes nor checks keys
+    needs none. `now_ns` stands in for the database's clock (ns since the epoch), for tests.
+    Raises ValueError for another kind of URL.
+    """
+    database = Database(url, now_ns)
+    return Stores(
+        database=database,
+        keys=Keys(database, key_secret),
+        receipts=Receipts(database),
+        snapshots=Snapshots(database),
+        quotes=Quotes(database),
+        runs=Runs(database),
+        attempts=Attempts(database),
+        execs=Execs(database),
+        builds=Builds(database),
+        hosts=Hosts(database),
+        meters=Meters(database),
+    )
