@@ -32,6 +32,7 @@ INIT_SOURCES = (
     "barrier.c",
     "capture.c",
     "command.c",
+    "door.c",
     "spawn.c",
     "ssh.c",
 )

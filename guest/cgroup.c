@@ -100,6 +100,12 @@ uint64_t cgroup_oom_kills(int group)
 	return counter(group, "memory.events", "oom_kill");
 }
 
+/* Of all users' groups since the boot, those that are gone included; what lives outside them is spared. */
+uint64_t oom_kills_of_machine(void)
+{
+	return cgroup_oom_kills(user);
+}
+
 bool users_freeze(void)
 {
 	put(user, "cgroup.freeze", "1");

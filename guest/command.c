@@ -3,68 +3,42 @@
  * PID 1 keeps the journal in its own memory and is the parent of every command: no signal of an agent that is root
  * can reach it, so `kill -9 -1` loses a command's processes but never the news of their end.
  */
-#include "guest.h"
-#include "spawn.h"
+#include "command.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MS 1000000ull
 /* How long output is awaited after the command itself has ended while a process it left holds the stream open. */
 #define GRACE_NS (100 * MS)
+#define DRAIN_READS 64
 #define LONGEST_NS (1ull << 62)
 #define JOURNAL_LIMIT 65536
 #define KEPT_LIMIT_BYTES (512ull << 20)
 #define KEPT_ALWAYS 8
 
-enum state { STARTING, RUNNING, ENDED, FORGOTTEN };
-
-struct command;
-
-struct stream {
-	struct source source;
-	struct command *command;
-	struct capture capture;
-};
-
-struct command {
-	char id[ID_LIMIT + 1];
-	enum state state;
-	pid_t pid;
-	int group;
-	bool reaped, timed_out;
-	int status;
-	uint64_t started_ns, deadline_ns, ended_ns, oom_kills;
-	struct stream out, err;
-	struct source report;
-	struct client *asker;
-	char *line;
-	struct command *next;
-};
-
-struct client {
-	struct source source;
-};
-
 static struct command *first, **last = &first;
 static size_t journal_size;
-static struct source door;
 static uint8_t buffer[65536];
 
-static struct command *find(const char *id)
+struct command *command_find(const char *id)
 {
 	for (struct command *c = first; c; c = c->next)
 		if (!strcmp(c->id, id))
 			return c;
 	return NULL;
+}
+
+/* The client went away; whatever it asked for goes on. */
+void commands_disown(const struct client *client)
+{
+	for (struct command *c = first; c; c = c->next)
+		if (c->asker == client)
+			c->asker = NULL;
 }
 
 static bool is_live(const struct command *c)
@@ -73,6 +47,11 @@ static bool is_live(const struct command *c)
 }
 
 /* --- what is kept of a command that has ended --- */
+
+static void append_number(char **at, const char *key, uint64_t number)
+{
+	*at += sprintf(*at, " %s=%llu", key, (unsigned long long)number);
+}
 
 static void append_stream(char **at, const char *key, const struct capture *capture)
 {
@@ -93,11 +72,13 @@ static char *ended_line(const struct command *c)
 		at += sprintf(at, " exit_code=- signal=%d", WTERMSIG(c->status));
 	else
 		at += sprintf(at, " exit_code=%d signal=-", WEXITSTATUS(c->status));
-	at += sprintf(at, " timed_out=%d duration_ns=%llu stdout_bytes=%llu stderr_bytes=%llu truncated=%d oom_kills=%llu",
-		      c->timed_out, (unsigned long long)(c->ended_ns - c->started_ns),
-		      (unsigned long long)c->out.capture.total, (unsigned long long)c->err.capture.total,
-		      capture_is_cut(&c->out.capture) || capture_is_cut(&c->err.capture),
-		      (unsigned long long)c->oom_kills);
+	append_number(&at, "timed_out", c->timed_out);
+	append_number(&at, "duration_ns", c->ended_ns - c->started_ns);
+	append_number(&at, "stdout_bytes", c->out.capture.total);
+	append_number(&at, "stderr_bytes", c->err.capture.total);
+	append_number(&at, "truncated", capture_is_cut(&c->out.capture) || capture_is_cut(&c->err.capture));
+	append_number(&at, "oom_kills", c->oom_kills);
+	append_number(&at, "oom_elsewhere", c->oom_elsewhere);
 	append_stream(&at, "stdout_b64", &c->out.capture);
 	append_stream(&at, "stderr_b64", &c->err.capture);
 	return strdup(line);
@@ -155,6 +136,8 @@ static bool streams_closed(const struct command *c)
 static void finish(struct command *c)
 {
 	c->oom_kills = cgroup_oom_kills(c->group);
+	uint64_t machine = oom_kills_of_machine() - c->oom_elsewhere;
+	c->oom_elsewhere = machine > c->oom_kills ? machine - c->oom_kills : 0;
 	c->line = ended_line(c);
 	c->state = c->line ? ENDED : FORGOTTEN;
 	free(c->out.capture.head);
@@ -165,40 +148,50 @@ static void finish(struct command *c)
 	forget_old();
 }
 
+static void close_stream(struct stream *stream)
+{
+	if (stream->source.fd < 0)
+		return;
+	loop_remove(&stream->source);
+	close(stream->source.fd);
+	stream->source.fd = -1;
+}
+
 static void settle(struct command *c)
 {
 	if (c->state == RUNNING && c->reaped && streams_closed(c))
 		finish(c);
 }
 
-/* A daemon that holds the stream open after the end may go on writing: it is read on, to nowhere. */
+/* A daemon that holds the stream open after the end may go on writing: it is read on, to nowhere. False when there is
+ * nothing to read now. */
+static bool read_some(struct stream *stream)
+{
+	struct source *source = &stream->source;
+	if (source->fd < 0)
+		return false;
+	ssize_t count = read(source->fd, buffer, sizeof buffer);
+	if (count > 0 && is_live(stream->command))
+		capture_take(&stream->capture, buffer, (size_t)count);
+	if (count == 0)
+		close_stream(stream);
+	return count > 0;
+}
+
 static void stream_ready(struct source *self)
 {
 	struct stream *stream = (struct stream *)self;
-	struct command *c = stream->command;
-	for (;;) {
-		ssize_t count = read(self->fd, buffer, sizeof buffer);
-		if (count < 0)
-			break;
-		if (count == 0) {
-			loop_remove(self);
-			close(self->fd);
-			self->fd = -1;
-			break;
-		}
-		if (is_live(c))
-			capture_take(&stream->capture, buffer, (size_t)count);
-	}
-	settle(c);
+	read_some(stream);
+	settle(stream->command);
 }
 
-/* What the command wrote before it ended is in its pipes by now. */
+/* What the command itself wrote is in its pipes when it has ended; a pipe holds far less than this reads. */
 static void drain(struct command *c)
 {
-	if (c->out.source.fd >= 0)
-		stream_ready(&c->out.source);
-	if (c->err.source.fd >= 0)
-		stream_ready(&c->err.source);
+	for (int i = 0; i < DRAIN_READS && read_some(&c->out); i++)
+		;
+	for (int i = 0; i < DRAIN_READS && read_some(&c->err); i++)
+		;
 	settle(c);
 }
 
@@ -271,21 +264,6 @@ void commands_expire(void)
 
 /* --- the start of a command --- */
 
-static void answer(struct client *client, const char *text)
-{
-	if (client)
-		send(client->source.fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-static void close_stream(struct stream *stream)
-{
-	if (stream->source.fd < 0)
-		return;
-	loop_remove(&stream->source);
-	close(stream->source.fd);
-	stream->source.fd = -1;
-}
-
 static void unlink_command(struct command *gone)
 {
 	for (struct command **at = &first; *at; at = &(*at)->next) {
@@ -304,7 +282,7 @@ static void refuse(struct command *c, const char *why)
 {
 	char text[512];
 	snprintf(text, sizeof text, "REFUSED %s", why);
-	answer(c->asker, text);
+	door_answer(c->asker, text);
 	int ignored;
 	if (!c->reaped)
 		waitpid(c->pid, &ignored, 0);
@@ -333,7 +311,7 @@ static void report_ready(struct source *self)
 		return;
 	}
 	c->state = RUNNING;
-	answer(c->asker, "STARTED");
+	door_answer(c->asker, "STARTED");
 	c->asker = NULL;
 	if (c->reaped)
 		drain(c);
@@ -344,11 +322,14 @@ static void listen_to(struct stream *stream, struct command *c, int fd, uint64_t
 	stream->command = c;
 	stream->source = (struct source){.fd = fd, .ready = stream_ready};
 	capture_open(&stream->capture, limit);
-	loop_add(&stream->source, false);
+	loop_add(&stream->source);
 }
 
-static const char *begin(struct client *asker, const struct request *request)
+/* NULL once it is on its way; `asker` is answered when its exec is known to have succeeded or failed. */
+const char *command_begin(struct client *asker, const struct request *request)
 {
+	if (journal_size >= JOURNAL_LIMIT)
+		return "this machine has run as many commands as it can remember";
 	struct command *c = calloc(1, sizeof *c);
 	if (!c)
 		return "no memory for another command";
@@ -363,131 +344,24 @@ static const char *begin(struct client *asker, const struct request *request)
 	}
 	c->pid = child.pid;
 	c->asker = asker;
+	c->oom_elsewhere = oom_kills_of_machine();
 	c->started_ns = now_ns();
 	c->deadline_ns = c->started_ns + (request->timeout_ns < LONGEST_NS ? request->timeout_ns : LONGEST_NS);
 	listen_to(&c->out, c, child.out, request->limit);
 	listen_to(&c->err, c, child.err, request->limit);
 	c->report = (struct source){.fd = child.report, .ready = report_ready};
-	loop_add(&c->report, false);
+	loop_add(&c->report);
 	*last = c;
 	last = &c->next;
 	journal_size++;
 	return NULL;
 }
 
-static void start(struct client *client, char *text, size_t count)
-{
-	struct request request;
-	const char *fault = request_read(&request, text, count);
-	if (!fault && find(request.id)) {
-		answer(client, "KNOWN");
-		return;
-	}
-	if (!fault && journal_size >= JOURNAL_LIMIT)
-		fault = "this machine has run as many commands as it can remember";
-	if (!fault)
-		fault = begin(client, &request);
-	if (fault) {
-		char why[512];
-		snprintf(why, sizeof why, "REFUSED %s", fault);
-		answer(client, why);
-	}
-}
-
-/* --- long output, by descriptor: the asker reads the file itself --- */
-
-static void send_file(struct client *client, const struct capture *capture)
-{
-	char text[64], control[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec part = {text, (size_t)snprintf(text, sizeof text, "OUTPUT %llu %llu",
-						    (unsigned long long)capture->stored,
-						    (unsigned long long)capture->limit)};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
-				 .msg_control = control, .msg_controllen = sizeof control};
-	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-	rights->cmsg_level = SOL_SOCKET;
-	rights->cmsg_type = SCM_RIGHTS;
-	rights->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(rights), &capture->file, sizeof(int));
-	sendmsg(client->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-static void output(struct client *client, const char *text)
-{
-	char id[ID_LIMIT + 1], which[8];
-	struct command *c = NULL;
-	if (sscanf(text, "%64s %7s", id, which) == 2)
-		c = find(id);
-	struct stream *stream = c && !strcmp(which, "stderr") ? &c->err : c ? &c->out : NULL;
-	if (!stream || c->state != ENDED || stream->capture.file < 0)
-		answer(client, "REFUSED no such output");
-	else
-		send_file(client, &stream->capture);
-}
-
-/* --- the door: a socket that only root can open; the SSH shell speaks for the host --- */
-
-static void hang_up(struct client *client)
-{
-	for (struct command *c = first; c; c = c->next)
-		if (c->asker == client)
-			c->asker = NULL;
-	loop_remove(&client->source);
-	close(client->source.fd);
-	free(client);
-}
-
-static void client_ready(struct source *self)
-{
-	static char text[REQUEST_LIMIT + 1];
-	for (;;) {
-		ssize_t count = recv(self->fd, text, sizeof text - 1, MSG_DONTWAIT);
-		if (count < 0)
-			return;
-		if (count == 0) {
-			hang_up((struct client *)self);
-			return;
-		}
-		text[count] = 0;
-		if (*text == 'S')
-			start((struct client *)self, text + 1, (size_t)count - 1);
-		else
-			output((struct client *)self, text + 1);
-	}
-}
-
-static void door_ready(struct source *self)
-{
-	int fd;
-	while ((fd = accept4(self->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		struct client *client = calloc(1, sizeof *client);
-		if (!client) {
-			close(fd);
-			continue;
-		}
-		client->source = (struct source){.fd = fd, .ready = client_ready};
-		loop_add(&client->source, false);
-	}
-}
-
-void commands_open(void)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = DOOR};
-	door.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	door.ready = door_ready;
-	unlink(DOOR);
-	mode_t before = umask(0077);
-	bind(door.fd, (struct sockaddr *)&address, sizeof address);
-	umask(before);
-	listen(door.fd, 64);
-	loop_add(&door, false);
-}
-
 /* --- what the host asks on the control port --- */
 
 void commands_status(const char *id)
 {
-	struct command *c = find(id);
+	struct command *c = command_find(id);
 	char text[ID_LIMIT + 32];
 	if (c && c->state == ENDED) {
 		control_say(c->line);
@@ -500,7 +374,7 @@ void commands_status(const char *id)
 
 void commands_kill(const char *id)
 {
-	struct command *c = find(id);
+	struct command *c = command_find(id);
 	if (c && is_live(c))
 		stop_processes(c);
 }

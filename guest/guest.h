@@ -20,13 +20,15 @@
 /* A stream of at most this many bytes rides along in the ENDED line; two of them fit in a line as base64. */
 #define INLINE_BYTES (12 * 1024)
 
-/* loop.c: one epoll set; a source's owner may free it in its own `ready`. */
+/* loop.c: one epoll set. A source's owner may free it in its own `ready`, which serves a bounded piece of work. */
 struct source {
 	int fd;
 	void (*ready)(struct source *self);
 };
 void loop_open(void);
-void loop_add(struct source *source, bool writable_too);
+void loop_add(struct source *source);
+/* Told of changes only, of both directions: a virtio port without a host reports a hang-up for ever. */
+void loop_add_edge(struct source *source);
 void loop_remove(struct source *source);
 void loop_wait(int timeout_ms);
 uint64_t now_ns(void);
@@ -59,6 +61,7 @@ int cgroup_system(void);
 bool cgroup_remove(const char *name);
 void cgroup_kill(int group);
 uint64_t cgroup_oom_kills(int group);
+uint64_t oom_kills_of_machine(void);
 bool users_freeze(void);
 void users_thaw(void);
 
@@ -66,8 +69,10 @@ void users_thaw(void);
 bool barrier_pass(const char *line);
 void clock_follow(const char *line);
 
+/* door.c */
+void door_open(void);
+
 /* command.c */
-void commands_open(void);
 bool commands_reaped(pid_t pid, int status);
 void commands_swept(void);
 int commands_timeout_ms(void);

@@ -120,7 +120,7 @@ static void watch_children(void)
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	sigdelset(&signals, SIGPIPE);
 	children.fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	loop_add(&children, false);
+	loop_add(&children);
 }
 
 static void fill_standard_streams(void)
@@ -158,7 +158,7 @@ int main(void)
 		run();
 	}
 	cgroups_open();
-	commands_open();
+	door_open();
 	ssh_open();
 	say_hello();
 	run();

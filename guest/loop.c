@@ -11,13 +11,20 @@ void loop_open(void)
 	set = epoll_create1(EPOLL_CLOEXEC);
 }
 
-/* Edge-triggered: a virtio port without a host reports a hang-up for ever, and must not spin the loop. */
-void loop_add(struct source *source, bool writable_too)
+static void add(struct source *source, uint32_t events)
 {
-	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = source};
-	if (writable_too)
-		event.events |= EPOLLOUT;
+	struct epoll_event event = {.events = events, .data.ptr = source};
 	epoll_ctl(set, EPOLL_CTL_ADD, source->fd, &event);
+}
+
+void loop_add(struct source *source)
+{
+	add(source, EPOLLIN);
+}
+
+void loop_add_edge(struct source *source)
+{
+	add(source, EPOLLIN | EPOLLOUT | EPOLLET);
 }
 
 void loop_remove(struct source *source)

@@ -92,7 +92,7 @@ void control_open(void (*heard)(char *line))
 	on_line = heard;
 	port.fd = port_find(CONTROL_PORT);
 	port.ready = port_ready;
-	loop_add(&port, true);
+	loop_add_edge(&port);
 }
 
 /* Lines wait for a host that is away. When too many wait, new ones are dropped: what matters can be asked for. */

@@ -119,7 +119,7 @@ void ssh_open(void)
 	port.fd = port_find(SSH_PORT);
 	port.ready = port_ready;
 	server.ready = server_ready;
-	loop_add(&port, true);
+	loop_add_edge(&port);
 }
 
 /* Spared by the kernel when memory runs out: it is the host's way to learn what happened. Commands are not its
@@ -162,6 +162,6 @@ void ssh_start(void)
 	}
 	fcntl(pair[0], F_SETFL, O_NONBLOCK);
 	server.fd = pair[0];
-	loop_add(&server, true);
+	loop_add_edge(&server);
 	control_say("OPENED");
 }

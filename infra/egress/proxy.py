@@ -1,0 +1,227 @@
+"""The only way out of a machine: an HTTP proxy on the host that lets through what was allowed, and nothing else.
+
+A target must be one of the machine's own, on the operator's list, and lead where anybody may go. It is resolved once;
+what was checked is what is connected to. Refusals (`what` is `refused`) and faults of allowed targets are kept for each
+machine.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Protocol
+
+from app.domain.egress import check, host_and_port
+from app.errors import BadRequest, Forbidden
+from infra.egress.addresses import Address, is_own, refusal, resolve, resolved_or_none
+from infra.egress.http import HeadReader, ProxyRequest, RequestRefusedError, reply
+
+_KEPT = 64
+_CONNECT_TIMEOUT_S = 15.0
+_HEAD_TIMEOUT_S = 30.0
+# A model may think for long before its first byte.
+_IDLE_S = 3600.0
+# What a client may still say after its target has closed.
+_LINGER_S = 30.0
+_READ_BYTES = 65536
+
+
+class Stream(Protocol):
+    """A machine's connection to its proxy; an SSH channel is one."""
+
+    def recv(self, size: int) -> bytes: ...
+    def sendall(self, data: bytes) -> object: ...
+    def settimeout(self, timeout: float | None) -> object: ...
+    def shutdown_write(self) -> object: ...
+    def close(self) -> object: ...
+
+
+class EgressProxy:
+    """`operator_allows` are the operator's patterns (`app/domain/egress.py`), none by default; loopback, and the host's
+    own addresses, only where a pattern names the very address (or `localhost`). `never` are `host:port` of the control
+    plane, refused whatever the patterns say.
+    """
+
+    def __init__(self, operator_allows: Iterable[str] = (), never: Iterable[str] = ()) -> None:
+        self._operator_allows = tuple(operator_allows)
+        self._never = tuple(host_and_port(target) for target in never)
+        self._lines: defaultdict[str, deque[dict[str, str]]] = defaultdict(
+            lambda: deque(maxlen=_KEPT)
+        )
+        self._open: defaultdict[str, set[socket.socket]] = defaultdict(set)
+        self._lock = threading.Lock()
+
+    def serve(self, name: str, stream: Stream, targets: tuple[str, ...]) -> None:
+        """Serve one connection of the machine `name` to its end; `targets` are those that it was allowed."""
+        stream.settimeout(_HEAD_TIMEOUT_S)
+        reader = HeadReader(stream.recv)
+        with closing(stream), suppress(OSError, EOFError):
+            try:
+                request = reader.read()
+                upstream = self._connect(request.target, targets)
+            except RequestRefusedError as refused:
+                if refused.what:
+                    self._note(name, refused)
+                stream.sendall(reply(refused.status, refused.message))
+                return
+            with closing(upstream), self._opened(name, upstream):
+                self._relay(name, stream, upstream, request)
+
+    def log(self, name: str) -> tuple[dict[str, str], ...]:
+        """The last 64 refusals and faults of a machine, oldest first: `target`, `what`, `why`, `at` (UTC)."""
+        with self._lock:
+            return tuple(self._lines.get(name, ()))
+
+    def forget(self, name: str) -> None:
+        """Hang up for a machine that is gone and drop its lines. Twice is safe."""
+        with self._lock:
+            self._lines.pop(name, None)
+            for upstream in self._open.pop(name, ()):
+                with suppress(OSError):
+                    upstream.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def _opened(self, name: str, upstream: socket.socket) -> Iterator[None]:
+        with self._lock:
+            self._open[name].add(upstream)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open[name].discard(upstream)
+
+    def _connect(self, target: str, targets: tuple[str, ...]) -> socket.socket:
+        """A connection to the target, or the refusal that the guest is told."""
+        try:
+            host, port = host_and_port(target)
+            allowed = {host_and_port(each) for each in targets}
+        except BadRequest as error:
+            raise RequestRefusedError(400, error.message) from error
+        if (host, port) not in allowed:
+            raise _refused(target, "it is not among the targets that this run allows")
+        try:
+            check((target,), self._operator_allows)
+        except Forbidden as error:
+            raise _refused(target, "it is not on the operator's allow-list") from error
+        return _first_connection(target, self._sound_addresses(target, host, port))
+
+    def _sound_addresses(self, target: str, host: str, port: int) -> list[Address]:
+        """Where the target leads; refused as a whole if any of it leads where nobody may go."""
+        try:
+            addresses = resolve(host, port)
+        except OSError as error:
+            raise _fault(
+                target, 502, "unresolved", f"its name does not resolve: {error}"
+            ) from error
+        forbidden = {
+            (address, port)
+            for host, port in self._never
+            for address in resolved_or_none(host, port)
+        }
+        for address in addresses:
+            if (address, port) in forbidden:
+                raise _refused(target, "it is a part of the control plane")
+            why = refusal(address)
+            if why is None and is_own(address) and not self._lists(address, port):
+                why = "an address of the host itself, and the operator does not list it"
+            if why is not None:
+                raise _refused(target, f"it leads to {address}: {why}")
+        return addresses
+
+    def _lists(self, address: Address, port: int) -> bool:
+        """Whether the operator names this very address. No wildcard and no name that merely resolves to it opens it."""
+        spellings = {str(address)}
+        if address.is_loopback:
+            spellings.add("localhost")
+        for pattern in self._operator_allows:
+            host, _, pattern_port = pattern.rpartition(":")
+            if host.strip("[]").lower() in spellings and pattern_port in ("*", str(port)):
+                return True
+        return False
+
+    def _relay(
+        self, name: str, stream: Stream, upstream: socket.socket, request: ProxyRequest
+    ) -> None:
+        """Both directions at once, until the target has said all, and for a tunnel the machine too."""
+
+        def answer() -> None:
+            try:
+                _copy_answer(upstream, stream)
+            except ConnectionError as error:
+                self._note(name, _fault(request.target, 502, "reset", str(error)))
+            except TimeoutError:
+                self._note(name, _fault(request.target, 504, "timed_out", "it fell silent"))
+            finally:
+                stream.settimeout(_LINGER_S)
+                with suppress(OSError, EOFError):
+                    stream.shutdown_write()
+
+        stream.settimeout(_IDLE_S)
+        upstream.settimeout(_IDLE_S)
+        answering = threading.Thread(target=answer, name="egress-answer", daemon=True)
+        answering.start()
+        try:
+            if request.is_tunnel:
+                stream.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            for data in request.client_bytes:
+                upstream.sendall(data)
+            if request.is_tunnel:
+                upstream.shutdown(socket.SHUT_WR)
+        except (OSError, EOFError, RequestRefusedError):
+            # The machine went away, or broke off: its target learns it too. A target's own fault is told by `answer`.
+            with suppress(OSError):
+                upstream.shutdown(socket.SHUT_RDWR)
+        answering.join()
+
+    def _note(self, name: str, refused: RequestRefusedError) -> None:
+        line = {
+            "target": refused.target[:300],
+            "what": refused.what,
+            "why": refused.message[:500],
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        }
+        with self._lock:
+            self._lines[name].append(line)
+
+
+def _first_connection(target: str, addresses: list[Address]) -> socket.socket:
+    _, port = host_and_port(target)
+    fault = _fault(target, 502, "unresolved", "it has no address")
+    for address in addresses:
+        try:
+            return socket.create_connection((str(address), port), timeout=_CONNECT_TIMEOUT_S)
+        except TimeoutError:
+            fault = _fault(target, 504, "timed_out", f"{address} did not answer")
+        except ConnectionRefusedError:
+            fault = _fault(target, 502, "connection_refused", f"{address} refused the connection")
+        except OSError as error:
+            fault = _fault(target, 502, "unreachable", f"{address}: {error.strerror or error}")
+    raise fault
+
+
+def _copy_answer(upstream: socket.socket, stream: Stream) -> None:
+    """A machine that no longer listens is no fault of its target."""
+    for data in _chunks(upstream):
+        try:
+            stream.sendall(data)
+        except (OSError, EOFError):
+            return
+
+
+def _chunks(upstream: socket.socket) -> Iterator[bytes]:
+    while data := upstream.recv(_READ_BYTES):
+        yield data
+
+
+def _refused(target: str, why: str) -> RequestRefusedError:
+    return RequestRefusedError(
+        403, f"{target} cannot be reached from here: {why}", target, "refused"
+    )
+
+
+def _fault(target: str, status: int, what: str, why: str) -> RequestRefusedError:
+    return RequestRefusedError(status, f"{target} failed: {why}", target, what)
