@@ -31,6 +31,8 @@ from promigence.errors import (
 )
 
 MAX_WAIT_SECONDS = 25.0
+# How long the server may be silent while it moves a file between itself and a guest.
+MOVE_SECONDS = 300.0
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from typing import Any
 
 from promigence._protocol import (
     MAX_WAIT_SECONDS,
+    MOVE_SECONDS,
     Answer,
     Request,
     expect,
@@ -40,13 +41,15 @@ def run(fork_id: str, command: Exec, exec_id: str, key: str, terms: Terms) -> St
 
 def upload(fork_id: str, local: Path, guest_path: str, mode: int, terms: Terms) -> Steps[Uploaded]:
     query = query_of(path=guest_path, mode=f"{mode:04o}")
-    request = Request("PUT", path_of("forks", fork_id, "files"), query, upload=local)
+    path = path_of("forks", fork_id, "files")
+    request = Request("PUT", path, query, upload=local, wait_seconds=MOVE_SECONDS)
     return call_for(request, Uploaded, terms)
 
 
 def download(fork_id: str, guest_path: str, local: Path, terms: Terms) -> Steps[Downloaded]:
     query = query_of(path=guest_path)
-    request = Request("GET", path_of("forks", fork_id, "files"), query, download=local)
+    path = path_of("forks", fork_id, "files")
+    request = Request("GET", path, query, download=local, wait_seconds=MOVE_SECONDS)
     answer = yield from call(request, terms)
     return {"path": str(local), "bytes": answer.length}
 
