@@ -80,9 +80,11 @@ def begin(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
     return True
 
 
-def hand_over(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
-    """Verification is over: the fork is ready, and a run's command starts."""
+def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | None = None) -> None:
+    """Verification is over (`tested` is its own test, if it ran): the fork is ready, and a run's command starts."""
     claimed = ports.attempts.ready(claimed, ports.clock.boot_ns(), claimed.fork.checks)
+    if tested is not None:
+        ports.execs.finish(claimed, tested)
     if claimed.run.spec.exec is None:
         return
     with failing(ports, host, claimed, Phase.EXEC):

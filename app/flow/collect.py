@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import CommandEnd, Death, DeathCause
@@ -17,10 +19,12 @@ from app.flow._claimed import (
     result_of,
     tail,
 )
-from app.flow._results import settle_held
+from app.flow._results import exec_result, settle_held
 from app.ports import HostPorts, Ports
 
 PING_TIMEOUT_S = 10.0
+# Commands whose end takes the fork one step on: after one, everything read before is out of date.
+DECIDING = frozenset({ExecPurpose.TEST, ExecPurpose.TASK, ExecPurpose.GRADE})
 # The monitor's words for a machine that was not running while its command's time was.
 STALLS = frozenset({"STOP", "BLOCK_IO_ERROR"})
 
@@ -48,10 +52,15 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
     running = [each for each in unfinished if each.state is ExecState.RUNNING]
     for each in running:
         end = host.guest.end(claimed.attempt.attempt_id, each.exec_id)
-        if end is not None:
-            _settle(ports, host, claimed, each, end)
-            if each.purpose is not ExecPurpose.HELD:
-                return
+        if end is None:
+            continue
+        if each.purpose is ExecPurpose.TEST and claimed.fork.state is not ForkState.CHECKING:
+            # A worker died between the hand-over and this note of it.
+            ports.execs.finish(claimed, replace(each, result=exec_result(end)))
+            continue
+        _settle(ports, host, claimed, each, end)
+        if each.purpose in DECIDING:
+            return
     death = host.machines.death(claimed.attempt.attempt_id)
     if death is not None:
         raise EnvironmentFault(FailureKind.GUEST_LOST, "the machine's process ended")
@@ -73,7 +82,7 @@ def _resume(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
 def _settle(ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd) -> None:
     match ended.purpose:
         case ExecPurpose.TEST:
-            _settle_test(ports, host, claimed, end)
+            _settle_test(ports, host, claimed, ended, end)
         case ExecPurpose.TASK:
             _settle_task(ports, host, claimed, ended, end)
         case ExecPurpose.GRADE:
@@ -82,11 +91,11 @@ def _settle(ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: C
             settle_held(ports, claimed, ended, end)
 
 
-def _settle_test(ports: Ports, host: HostPorts, claimed: Claimed, end: CommandEnd) -> None:
-    if claimed.fork.state is not ForkState.CHECKING:
-        return
+def _settle_test(
+    ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
+) -> None:
     if end.exit_code == 0 and not end.timed_out:
-        hand_over(ports, host, claimed)
+        hand_over(ports, host, claimed, replace(ended, result=exec_result(end)))
         return
     fault = EnvironmentFault(
         FailureKind.OWN_TEST_FAILED,

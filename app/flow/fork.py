@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 
 from app.domain.checks import Check, at_barrier, marker_exit, on_channel, unsound
 from app.domain.failure import Phase
@@ -128,8 +127,7 @@ def _contract(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     seconds = _seconds_since(ports, began)
     checks = on_channel(probe, marker, bundle.disk_id, allowed, seconds)
     refuse_unsound(checks)
-    fork = replace(claimed.fork, checks=(*claimed.fork.checks, *checks))
-    return replace(claimed, fork=fork)
+    return ports.attempts.checked(claimed, (*claimed.fork.checks, *checks))
 
 
 def refuse_unsound(checks: tuple[Check, ...]) -> None:

@@ -50,6 +50,24 @@ def _attend(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         ports.bells.collect(host.host_id, name)
 
 
+def leave(ports: Ports, host: HostPorts) -> None:
+    """When a host is taken down on purpose, its worker gone: end its machines, and say so in their rows."""
+    for found in ports.attempts.held_by(host.host_id):
+        claimed = ports.attempts.adopt(found.attempt.attempt_id, host.host_id, host.claim)
+        if claimed is not None:
+            fault = EnvironmentFault(FailureKind.HOST_LOST, "its host was taken down")
+            with late_results_dropped():
+                fail(ports, host, claimed, fault, Phase.COLLECT)
+
+
+def sweep(ports: Ports, host: HostPorts) -> None:
+    """Now and then on each host: look at every machine once, for ends whose bell was lost."""
+    for claimed in ports.attempts.held_by(host.host_id):
+        ours = claimed.attempt.claim == host.claim and claimed.fork.role is Role.FORK
+        if ours and claimed.fork.state not in (ForkState.QUEUED, ForkState.RESTORING):
+            ports.bells.collect(host.host_id, claimed.attempt.attempt_id)
+
+
 def reap(ports: Ports, host: HostPorts) -> None:
     """Now and then on each host: end machines and remove files and bundles that no row owns. Only what is
     ours is listed.

@@ -1,0 +1,222 @@
+"""A deployment on fakes with a manual clock: real rows on SQLite, simulated machines, a queue that rings on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from app.domain.machine import Shape
+from app.domain.money import NS_PER_SECOND
+from app.domain.rates import Price, RateCard
+from app.domain.run import ExecSpec, Group, RunSpec
+from app.domain.snapshot import Definition
+from app.flow import (
+    bill,
+    build,
+    collect,
+    exec,  # noqa: A004 - the word of the contract
+    fork,
+    place,
+    recover,
+    report,
+    start,
+    stop,
+    template,
+    verify,
+)
+from app.ports import HostPorts, Ports
+from app.ports.bundle import Limits
+from infra.blobs import FolderBlobs
+from infra.fakes.bells import Bell, FakeBells
+from infra.fakes.clock import ManualClock
+from infra.fakes.guest import FakeGuest
+from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
+from infra.fakes.world import World
+from infra.store import create_store
+
+PROJECT = "default"
+SHAPE = Shape(1, 512, 4)
+CARD = RateCard("test-1", (Price(SHAPE, 36_000, 72_000),))  # committed: 10 micro-dollars a second
+
+
+class Hears:
+    """Guest events of one host, turned into bells."""
+
+    def __init__(self, bells: FakeBells, host_id: str) -> None:
+        self._bells, self._host_id = bells, host_id
+
+    def ended(self, name: str, exec_id: str) -> None:
+        self._bells.collect(self._host_id, name)
+
+    def lost(self, name: str) -> None:
+        self._bells.collect(self._host_id, name)
+
+
+class Stage:
+    """One control plane and some hosts. `ring` drains the queue; `run_for` lets time pass."""
+
+    def __init__(self, tmp_path: Path, *, hosts: int = 1, slots: int = 100) -> None:
+        self.clock = ManualClock()
+        self.bells = FakeBells()
+        self.stores = create_store("sqlite://", key_secret=b"k" * 32, now_ns=self.clock.wall_ns)
+        self.stores.migrate()
+        self.ports = self._ports(tmp_path)
+        self.worlds: dict[str, World] = {}
+        self.hosts: dict[str, HostPorts] = {}
+        for number in range(hosts):
+            self.add_host(f"host{number}", tmp_path, slots)
+
+    def _ports(self, tmp_path: Path) -> Ports:
+        stores = self.stores
+        return Ports(
+            keys=stores.keys,
+            receipts=stores.receipts,
+            snapshots=stores.snapshots,
+            quotes=stores.quotes,
+            runs=stores.runs,
+            attempts=stores.attempts,
+            execs=stores.execs,
+            builds=stores.builds,
+            hosts=stores.hosts,
+            meters=stores.meters,
+            bells=self.bells,
+            blobs=FolderBlobs(tmp_path / "blobs"),
+            clock=self.clock,
+            rates=CARD,
+            images=FakeImages("debian-12"),
+            limits=Limits(max_forks_per_run=2000, egress=("policy.internal:8000",)),
+        )
+
+    def add_host(self, host_id: str, tmp_path: Path, slots: int) -> HostPorts:
+        world = World(self.clock, Hears(self.bells, host_id))
+        host = HostPorts(
+            host_id=host_id,
+            claim=f"{host_id}/1",
+            machines=FakeMachines(world, host_id),
+            guest=FakeGuest(world),
+            bundles=FakeBundles(tmp_path / "bundles"),
+        )
+        self.worlds[host_id], self.hosts[host_id] = world, host
+        self.ports.hosts.register(host.machines.fingerprint(), slots)
+        self.ports.hosts.heartbeat(host_id, ())
+        return host
+
+    @property
+    def world(self) -> World:
+        return self.worlds["host0"]
+
+    @property
+    def host(self) -> HostPorts:
+        return self.hosts["host0"]
+
+    def ring(self) -> int:
+        """Ring every bell until none is left; how many rang."""
+        rung = 0
+        while self.bells.waiting:
+            self.ring_one(self.bells.waiting.popleft())
+            rung += 1
+            assert rung < 100_000, "bells ring each other for ever"
+        return rung
+
+    def ring_one(self, bell: Bell) -> None:
+        if bell.task == "place":
+            place.place(self.ports)
+            return
+        host = self.hosts.get(bell.ids[0])
+        if host is None:
+            return
+        if bell.task == "fork":
+            fork.advance(self.ports, host)
+            return
+        VERBS[bell.task](self.ports, host, bell.ids[1])
+
+    def run_for(self, seconds: float, step: float = 1.0, *, billing: bool = True) -> None:
+        """Let time pass in steps: machines act, bells ring, the billing worker and the hosts tick."""
+        for _ in range(int(seconds / step)):
+            self.clock.advance(step)
+            self.tick(billing=billing)
+
+    def tick(self, *, billing: bool = True) -> None:
+        for world in self.worlds.values():
+            world.pump()
+        self.ring()
+        for host in self.hosts.values():
+            recover.watch_host(self.ports, host)
+            recover.sweep(self.ports, host)
+        if billing:
+            bill.tick(self.ports)
+        recover.tick(self.ports)
+        self.ring()
+
+    def run_until_final(self, run_id: str, limit: int = 2000) -> dict[str, Any]:
+        """Tick until the run has ended, with ever longer steps: what takes hours in a run takes few ticks here."""
+        for number in range(limit):
+            self.tick()
+            page = self.report(run_id)
+            if page["final"]:
+                return page
+            self.clock.advance(min(1 + number // 10, 10))
+        raise AssertionError(f"{run_id} did not end: {self.report(run_id)}")
+
+    def report(self, run_id: str) -> dict[str, Any]:
+        return report.report(self.ports, PROJECT, run_id, forks=True)
+
+    def build(self, definition: Definition) -> dict[str, Any]:
+        """Build to its end; the build's page."""
+        answer = build.start(self.ports, PROJECT, definition, None)
+        for _ in range(1000):
+            self.tick()
+            page = report.build(self.ports, PROJECT, str(answer["build_id"]))
+            if page["state"] in ("verified", "refused", "failed"):
+                return page
+            self.clock.advance(1)
+        raise AssertionError(f"the build did not end: {page}")
+
+    def start(self, spec: RunSpec) -> str:
+        return str(start.start(self.ports, PROJECT, spec, None, None)["run_id"])
+
+    def put(self, content: bytes) -> str:
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.ports.blobs.put(io.BytesIO(content), expect=sha256, limit_bytes=1 << 20)
+        return sha256
+
+
+VERBS: dict[str, Callable[[Ports, HostPorts, str], None]] = {
+    "build": template.advance,
+    "verify": verify.verify,
+    "exec": exec.start,
+    "collect": collect.collect,
+    "stop": stop.stop,
+}
+
+
+def sim(text: str, timeout_s: float = 60, **more: Any) -> ExecSpec:
+    """A command of a fake machine."""
+    return ExecSpec(
+        ("/bin/sh", "-c", f"sim: {text}"), timeout_ns=int(timeout_s * NS_PER_SECOND), **more
+    )
+
+
+def definition(**more: Any) -> Definition:
+    given: dict[str, Any] = {
+        "name": "task-suite",
+        "image": "debian-12",
+        "shape": SHAPE,
+        "test": sim("1s exit 0"),
+        **more,
+    }
+    return Definition(**given)
+
+
+def spec(text: str = "1s exit 0", count: int = 2, cap_usd: float = 10.0, **more: Any) -> RunSpec:
+    given: dict[str, Any] = {
+        "groups": (Group("task-suite", count),),
+        "cap_micros": int(cap_usd * 1_000_000),
+        "exec": sim(text),
+        "verify_each": False,
+        **more,
+    }
+    return RunSpec(**given)

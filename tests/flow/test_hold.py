@@ -1,0 +1,151 @@
+"""Held forks: commands, files, release, and what becomes of a trainer that stalls."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.domain.run import Exec, ExecState
+from app.errors import Conflict, NotFound, NotYet
+from app.flow import hold
+from tests.flow.stage import PROJECT, Stage, sim, spec
+
+
+@pytest.fixture
+def held(suite: Stage) -> tuple[Stage, str, str]:
+    """A stage, and a held fork of a run of two, ready."""
+    run_id = suite.start(spec(exec=None, hold_ns=600 * 1_000_000_000))
+    suite.run_for(2)
+    fork = suite.ports.runs.forks(run_id)[0]
+    assert fork.state.value == "ready"
+    return suite, run_id, fork.fork_id
+
+
+def done(stage: Stage, row: Exec) -> Exec:
+    for _ in range(100):
+        stage.tick()
+        now = stage.ports.execs.get(PROJECT, row.fork_id, row.exec_id)
+        if now.state in (ExecState.ENDED, ExecState.LOST):
+            return now
+        stage.clock.advance(1)
+    raise AssertionError(f"{row.exec_id} did not end")
+
+
+def test_commands_one_after_another(held: tuple[Stage, str, str]) -> None:
+    stage, _, fork_id = held
+    for number in range(3):
+        row = hold.exec(
+            stage.ports, PROJECT, fork_id, sim(f"0.1s print n{number} exit {number}"), None
+        )
+        ended = done(stage, row)
+        assert ended.result is not None
+        assert (ended.result.exit_code, ended.result.stdout) == (number, f"n{number}\n")
+    assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ready"
+
+
+def test_a_time_limit_is_a_result(held: tuple[Stage, str, str]) -> None:
+    stage, _, fork_id = held
+    ended = done(
+        stage, hold.exec(stage.ports, PROJECT, fork_id, sim("90s print x", timeout_s=5), None)
+    )
+    assert ended.result is not None
+    assert (ended.result.timed_out, ended.result.exit_code) == (True, None)
+    assert ended.result.stdout == "x\n"
+
+
+def test_the_same_id_is_the_same_command(held: tuple[Stage, str, str]) -> None:
+    stage, _, fork_id = held
+    first = hold.exec(stage.ports, PROJECT, fork_id, sim("1s"), "mine")
+    done(stage, first)
+    hold.exec(stage.ports, PROJECT, fork_id, sim("1s"), "mine")
+    stage.run_for(5)
+    assert stage.world.starts["mine"] == 1
+    with pytest.raises(Conflict) as refused:
+        hold.exec(stage.ports, PROJECT, fork_id, sim("2s"), "mine")
+    assert refused.value.code == "exec_id_taken"
+
+
+def test_eight_at_once_and_no_more(held: tuple[Stage, str, str]) -> None:
+    stage, _, fork_id = held
+    for _ in range(8):
+        hold.exec(stage.ports, PROJECT, fork_id, sim("30s"), None)
+    with pytest.raises(NotYet) as refused:
+        hold.exec(stage.ports, PROJECT, fork_id, sim("30s"), None)
+    assert refused.value.code == "too_many_execs"
+
+
+def test_files_go_both_ways(held: tuple[Stage, str, str]) -> None:
+    stage, _, fork_id = held
+    sha256 = stage.put(b"content")
+    up = done(stage, hold.upload(stage.ports, PROJECT, fork_id, "/tmp/file", sha256, 0o600))
+    assert up.result is not None
+    assert up.result.error is None
+    down = done(stage, hold.download(stage.ports, PROJECT, fork_id, "/tmp/file"))
+    assert down.file is not None
+    assert (down.file.sha256, down.file.size_bytes) == (sha256, 7)
+    missing = done(stage, hold.download(stage.ports, PROJECT, fork_id, "/nothing"))
+    assert missing.result is not None
+    assert missing.result.error is not None
+    assert missing.result.error[0] == "not_found"
+    assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ready"
+
+
+@pytest.mark.parametrize(
+    ("passed", "reward", "outcome", "value"),
+    [
+        (True, None, "passed", 1.0),
+        (False, None, "failed", 0.0),
+        (None, None, "released", None),
+        (True, 0.25, "passed", 0.25),
+        (None, 0.5, "released", 0.5),
+    ],
+)
+def test_release(
+    held: tuple[Stage, str, str],
+    passed: bool | None,
+    reward: float | None,
+    outcome: str,
+    value: float | None,
+) -> None:
+    stage, run_id, fork_id = held
+    hold.release(stage.ports, PROJECT, fork_id, passed, reward)
+    hold.release(stage.ports, PROJECT, fork_id, passed, reward)
+    stage.run_for(2)
+    hold.release(stage.ports, PROJECT, fork_id, passed, reward)
+    with pytest.raises(Conflict) as refused:
+        hold.release(stage.ports, PROJECT, fork_id, passed, 0.125)
+    assert refused.value.code == "already_released"
+    entry = stage.report(run_id)["forks"][0]
+    assert (entry["outcome"], entry["reward"]) == (outcome, value)
+    assert entry["reward_valid"] is (value is not None)
+
+
+def test_a_hold_that_runs_out_is_no_zero(held: tuple[Stage, str, str]) -> None:
+    stage, run_id, _ = held
+    page = stage.run_until_final(run_id)
+    for fork in page["forks"]:
+        assert (fork["outcome"], fork["reason"]) == ("released", "hold_expired")
+        assert (fork["reward"], fork["reward_valid"]) == (None, False)
+    assert page["cost"]["total_usd"] <= page["cost"]["spend_cap_usd"]
+
+
+def test_a_lost_machine_is_never_an_exit_code(held: tuple[Stage, str, str]) -> None:
+    stage, run_id, fork_id = held
+    ended = done(stage, hold.exec(stage.ports, PROJECT, fork_id, sim("2s crash"), None))
+    assert ended.state is ExecState.LOST
+    assert ended.failure is not None
+    assert ended.failure.kind.value == "guest_lost"
+    with pytest.raises(Conflict) as refused:
+        hold.exec(stage.ports, PROJECT, fork_id, sim("1s"), None)
+    assert refused.value.code == "environment_failure"
+    assert stage.report(run_id)["forks"][0]["outcome"] == "env_failed"
+
+
+def test_forks_that_are_not_there_or_not_held(suite: Stage) -> None:
+    with pytest.raises(NotFound):
+        hold.exec(suite.ports, PROJECT, "fork_none", sim("1s"), None)
+    run_id = suite.start(spec("50s", count=1))
+    suite.run_for(2)
+    fork = suite.ports.runs.forks(run_id)[0]
+    with pytest.raises(Conflict) as refused:
+        hold.exec(suite.ports, PROJECT, fork.fork_id, sim("1s"), None)
+    assert refused.value.code == "fork_not_held"

@@ -1,0 +1,237 @@
+"""A step from quote to report: outcomes, money, order, idempotency."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.run import GuestFaults
+from app.errors import BadRequest, Conflict, FailureKind, Forbidden, NotFound
+from app.flow import quote, start, stop
+from app.flow._once import Token
+from tests.flow.stage import PROJECT, Stage, sim, spec
+
+
+def add_up(page: dict) -> None:  # type: ignore[type-arg]
+    """Laws 1 and 4, as a customer can check them."""
+    totals, cost = page["totals"], page["cost"]
+    assert sum(n for name, n in totals.items() if name != "requested") == totals["requested"]
+    parts = cost["tasks_usd"] + cost["environment_usd"] + cost["verification_usd"]
+    assert round(parts, 6) == cost["total_usd"]
+    assert cost["total_usd"] <= cost["spend_cap_usd"]
+
+
+def test_commands_pass_fail_and_time_out(suite: Stage) -> None:
+    for text, outcome, reward, code in (
+        ("2s print ok", "passed", 1.0, 0),
+        ("2s exit 7", "failed", 0.0, 7),
+        ("2s signal 11", "failed", 0.0, None),
+        ("90s print late", "timed_out", 0.0, None),
+    ):
+        page = suite.run_until_final(suite.start(spec(text)))
+        add_up(page)
+        assert page["totals"][outcome] == 2
+        for fork in page["forks"]:
+            assert (fork["reward"], fork["reward_valid"]) == (reward, True)
+            assert fork["exit_code"] == code
+            assert [check["sound"] for check in fork["checks"]] == [True] * 8
+    assert page["forks"][0]["stdout_tail"] == "late\n"
+    assert page["forks"][0]["seconds"] == 60
+
+
+def test_verify_each_runs_the_own_test_first(suite: Stage) -> None:
+    page = suite.run_until_final(suite.start(spec("1s", verify_each=True)))
+    assert page["totals"]["passed"] == 2
+    assert page["cost"]["verification_usd"] > 0
+    kinds = {name.partition("_")[0] for name in suite.world.starts}
+    assert {"test", "task"} <= kinds
+
+
+def test_a_machine_that_dies_before_its_command_is_replaced(suite: Stage) -> None:
+    suite.world.fault("wake", FailureKind.BARRIER_FAILED)
+    page = suite.run_until_final(suite.start(spec(count=3)))
+    add_up(page)
+    assert page["totals"]["passed"] == 3
+    (failed,) = page["environment_failures"]
+    assert (failed["kind"], failed["phase"], failed["replaced"]) == (
+        "barrier_failed",
+        "barrier",
+        True,
+    )
+    assert sorted(fork["attempts"] for fork in page["forks"]) == [1, 1, 2]
+
+
+def test_a_machine_that_dies_in_mid_command_is_an_environment_failure_with_evidence(
+    suite: Stage,
+) -> None:
+    page = suite.run_until_final(suite.start(spec("3s crash", count=1)))
+    add_up(page)
+    (fork,) = page["forks"]
+    assert (fork["outcome"], fork["reward"], fork["reward_valid"]) == ("env_failed", None, False)
+    assert fork["failure"]["kind"] == "guest_lost"
+    assert fork["failure"]["task_may_have_caused"] is True
+    assert fork["failure"]["evidence"]["process_signal"] == 9
+    assert page["cost"]["tasks_usd"] == 0
+    assert page["cost"]["environment_usd"] == page["cost"]["total_usd"] > 0
+    assert sum(suite.world.starts.values()) == 3 + 1  # three of the build, and never again
+
+
+def test_guest_faults_may_be_the_tasks(suite: Stage) -> None:
+    given = spec("1s panic", count=1, guest_faults=GuestFaults.TASK)
+    (fork,) = suite.run_until_final(suite.start(given))["forks"]
+    assert (fork["outcome"], fork["reward"]) == ("failed", 0.0)
+
+
+def test_a_command_that_shuts_its_machine_down_failed(suite: Stage) -> None:
+    (fork,) = suite.run_until_final(suite.start(spec("1s poweroff", count=1)))["forks"]
+    assert (fork["outcome"], fork["reason"]) == ("failed", "command_shut_down")
+
+
+def test_own_exit_codes_are_environment_failures(suite: Stage) -> None:
+    given = spec(count=1, exec=sim("1s exit 75", environment_exit_codes=(75,)))
+    (fork,) = suite.run_until_final(suite.start(given))["forks"]
+    assert (fork["outcome"], fork["failure"]["kind"]) == ("env_failed", "reported_by_command")
+
+
+def test_replacements_end(suite: Stage) -> None:
+    suite.world.fault("restore", FailureKind.RESTORE_FAILED, times=50)
+    suite.ports.hosts.register(suite.host.machines.fingerprint(), 100)
+    page = suite.run_until_final(suite.start(spec(count=1, environment_retries=0)))
+    add_up(page)
+    assert page["forks"][0]["outcome"] == "env_failed"
+    assert page["forks"][0]["attempts"] == 1
+
+
+def test_a_grade_decides(suite: Stage) -> None:
+    given = spec("1s exit 9", count=1, grade=sim("1s exit 0"))
+    (fork,) = suite.run_until_final(suite.start(given))["forks"]
+    assert fork["outcome"] == "passed"
+
+
+def test_a_binding_cap_ends_what_it_cannot_fund(suite: Stage) -> None:
+    given = spec(count=4, exec=sim("5000s", timeout_s=9000), cap_usd=0.004, environment_retries=0)
+    page = suite.run_until_final(suite.start(given))
+    add_up(page)
+    assert page["totals"]["capped"] == 4
+    assert {fork["reason"] for fork in page["forks"]} == {"run_exhausted"}
+    assert all(fork["reward"] is None for fork in page["forks"])
+    assert page["cost"]["total_usd"] > 0.9 * 0.004
+
+
+def test_money_that_one_fork_frees_funds_the_others(suite: Stage) -> None:
+    given = spec(count=2, exec=sim("400s", timeout_s=9000), cap_usd=0.008, environment_retries=0)
+    run_id = suite.start(given)
+    suite.run_for(10)
+    first = suite.ports.runs.forks(run_id)[0]
+    suite.host.machines.kill(first.attempt_id or "")
+    page = suite.run_until_final(run_id)
+    add_up(page)
+    assert page["totals"] | {"passed": 1, "env_failed": 1} == page["totals"]
+
+
+def test_a_quote_is_what_the_run_costs_at_most(suite: Stage) -> None:
+    given = spec("30s", count=5)
+    quoted: dict[str, Any] = quote.quote(suite.ports, PROJECT, given).as_dict()
+    answer = start.start(suite.ports, PROJECT, given, str(quoted["quote_id"]), None)
+    assert answer["quote"] == quoted
+    page = suite.run_until_final(str(answer["run_id"]))
+    assert 0 < page["cost"]["total_usd"] <= quoted["max_cost_usd"] <= quoted["worst_case_usd"]
+
+
+def test_quotes_hold_for_their_arguments_and_their_time(suite: Stage) -> None:
+    given = spec()
+    held = quote.quote(suite.ports, PROJECT, given)
+    with pytest.raises(Conflict, match="other arguments"):
+        start.start(suite.ports, PROJECT, spec(count=3), held.quote_id, None)
+    suite.clock.advance(3600)
+    with pytest.raises(Conflict, match="expired"):
+        start.start(suite.ports, PROJECT, given, held.quote_id, None)
+
+
+def test_the_same_key_starts_one_run(suite: Stage) -> None:
+    token = Token("once", "body")
+    first = start.start(suite.ports, PROJECT, spec(), None, token)
+    assert start.start(suite.ports, PROJECT, spec(), None, token) == first
+    with pytest.raises(Conflict) as refused:
+        start.start(suite.ports, PROJECT, spec(count=9), None, Token("once", "other"))
+    assert refused.value.code == "idempotency_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "code"),
+    [
+        ({"cap_usd": 0.000001}, BadRequest, "cap_too_small"),
+        ({"count": 0}, BadRequest, "count_out_of_range"),
+        ({"count": 2001}, BadRequest, "count_out_of_range"),
+        ({"egress": ("evil.example:80",)}, Forbidden, "egress_not_allowed"),
+    ],
+)
+def test_bad_arguments(suite: Stage, change: dict, kind: type, code: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(kind) as refused:
+        suite.start(spec(**change))
+    assert getattr(refused.value, "code", None) == code
+
+
+def test_an_unknown_snapshot(stage: Stage) -> None:
+    with pytest.raises(NotFound):
+        stage.start(spec())
+
+
+def test_the_smallest_cap_works_and_less_does_not(suite: Stage) -> None:
+    with pytest.raises(BadRequest) as refused:
+        suite.start(spec(cap_usd=0.000002))
+    smallest = float(str(refused.value.details["smallest_cap_usd"]))
+    suite.start(spec(cap_usd=smallest))
+    with pytest.raises(BadRequest):
+        suite.start(spec(cap_usd=smallest - 0.000001))
+
+
+def test_cancel_ends_everything_once(suite: Stage) -> None:
+    run_id = suite.start(spec("50s", count=3))
+    suite.run_for(5)
+    stop.cancel(suite.ports, PROJECT, run_id)
+    stop.cancel(suite.ports, PROJECT, run_id)
+    page = suite.run_until_final(run_id)
+    add_up(page)
+    assert page["totals"]["cancelled"] == 3
+    assert suite.host.machines.known() == ()
+
+
+def test_a_run_larger_than_its_room_waits_in_order(suite: Stage) -> None:
+    suite.ports.hosts.register(suite.host.machines.fingerprint(), 2)
+    page = suite.run_until_final(suite.start(spec("5s", count=7)))
+    assert page["totals"]["passed"] == 7
+
+
+def test_forks_that_wait_too_long_are_environment_failures(suite: Stage) -> None:
+    given = replace(spec("500s", count=1, exec=sim("500s", timeout_s=900)))
+    suite.ports.hosts.register(suite.host.machines.fingerprint(), 1)
+    suite.start(given)
+    suite.run_for(5)
+    waiting = suite.start(spec(count=1, queue_timeout_ns=60 * 1_000_000_000))
+    page = suite.run_until_final(waiting)
+    add_up(page)
+    (fork,) = page["forks"]
+    assert (fork["outcome"], fork["failure"]["kind"]) == ("env_failed", "no_capacity")
+    assert fork["cost_usd"] == 0
+
+
+def test_duplicate_entropy_is_refused(suite: Stage) -> None:
+    run_id = suite.start(spec(count=1, environment_retries=0))
+    other = suite.start(spec(count=2, environment_retries=0))
+    suite.world.samples = SameSample()
+    page = suite.run_until_final(other)
+    assert page["totals"] | {"passed": 1, "env_failed": 1} == page["totals"]
+    (failed,) = page["environment_failures"]
+    assert failed["kind"] == "barrier_failed"
+    assert "sample" in failed["evidence"]
+    assert suite.run_until_final(run_id)["totals"]["passed"] == 1
+
+
+class SameSample(dict[str, str]):
+    """Every machine shows this."""
+
+    def get(self, key: str, default: object = None) -> str:  # type: ignore[override]
+        return "ab" * 16
