@@ -1,0 +1,92 @@
+"""Bytes by their sha256, in a local folder that API and hosts share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from app.errors import BadRequest, NotFound, TooLarge, Unavailable
+
+_BLOCK_BYTES = 1024 * 1024
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class FolderBlobs:
+    """`Blobs`. A file appears under its hash whole or not at all; what an upload left half done is never seen."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def put(self, source: BinaryIO, *, expect: str | None, limit_bytes: int) -> tuple[str, int]:
+        """Keep bytes; returns (sha256, size). Raises BadRequest(hash_mismatch), TooLarge, Unavailable."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".new-") as fresh:
+                sha256, size = _copy(source, fresh, limit_bytes)
+                if expect is not None and sha256 != expect:
+                    raise BadRequest(
+                        "hash_mismatch", f"the bytes have sha256 {sha256}, not {expect}"
+                    )
+                self._keep(Path(fresh.name), sha256)
+        except OSError as error:
+            raise Unavailable("blobs_away", f"files cannot be kept: {error.strerror}") from error
+        return sha256, size
+
+    def open(self, sha256: str) -> BinaryIO:
+        """Raises NotFound."""
+        try:
+            return self._path(sha256).open("rb")
+        except FileNotFoundError as error:
+            raise NotFound("unknown_file", f"no file {sha256} was uploaded") from error
+
+    def has(self, sha256: str) -> bool:
+        """Whether the bytes are here."""
+        return self._path(sha256).is_file()
+
+    def delete(self, sha256s: Iterable[str]) -> None:
+        """Forget bytes. Twice is safe."""
+        for sha256 in sha256s:
+            self._path(sha256).unlink(missing_ok=True)
+
+    def _keep(self, fresh: Path, sha256: str) -> None:
+        kept = self._path(sha256)
+        kept.parent.mkdir(exist_ok=True, mode=0o700)
+        # A link beside the temporary file: who loses the race finds the very same bytes there.
+        try:
+            os.link(fresh, kept)
+        except FileExistsError:
+            return
+        _sync(kept.parent)
+
+    def _path(self, sha256: str) -> Path:
+        if not _SHA256.fullmatch(sha256):
+            raise BadRequest("bad_hash", "a sha256 is 64 lower-case hex digits")
+        return self._directory / sha256[:2] / sha256
+
+
+def _copy(
+    source: BinaryIO, fresh: tempfile._TemporaryFileWrapper[bytes], limit: int
+) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    while block := source.read(_BLOCK_BYTES):
+        size += len(block)
+        if size > limit:
+            raise TooLarge("too_large", f"more than {limit} bytes", limit_bytes=limit)
+        digest.update(block)
+        fresh.write(block)
+    fresh.flush()
+    os.fsync(fresh.fileno())
+    return digest.hexdigest(), size
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

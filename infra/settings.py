@@ -1,0 +1,161 @@
+"""The environment, read once, frozen and typed. Nothing else of the server reads it.
+
+Every setting is `PROMIGENCE_<NAME>`; tuples are written as JSON. What `promigence-server up` starts reads the same
+names from `settings.env` in its own directory; a variable of the process wins over a line of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import socket
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+__all__ = ["SETTINGS_FILE", "Settings", "as_lines", "inherited", "load", "runtime_dir"]
+
+SETTINGS_FILE = "settings.env"
+# A socket's path has 107 bytes at most; the longest name below the runtime directory takes about 60 of them.
+_RUNTIME_DIR_BYTES = 46
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE")
+
+Count = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Settings(BaseSettings):
+    """What a deployment decides; the defaults are the embedded stack of one checkout."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PROMIGENCE_", frozen=True, env_file_encoding="utf-8", extra="ignore"
+    )
+
+    dir: Path = Path(".promigence")
+    # What `make setup` built: the keeper, the guest's kernel and tools, base images.
+    products: Path = Path(".promigence")
+    run_dir: Path | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    database_url: SecretStr | None = None
+    redis_url: SecretStr | None = None
+    # What API keys are hashed with (HMAC-SHA256): a stolen database alone lets nobody test a guess.
+    key_secret: SecretStr | None = None
+
+    machines: Literal["real", "fake"] = "real"
+    host_id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=64)
+    # None: as many as memory and disk hold, at the smallest shape.
+    host_slots: Count | None = None
+    # Restores are processor work: two a core overlap the waiting that is left in them.
+    forks_at_once: Count = Field(default_factory=lambda: 2 * (os.cpu_count() or 1))
+    # Commands started or collected at once; each waits a few milliseconds for its guest or the database.
+    execs_at_once: Count = 16
+    builds_at_once: Count = 2
+
+    egress_allow: tuple[str, ...] = ()
+    max_forks_per_run: Count = 5000
+    # A rate card of the operator's own (JSON); without one, the list prices of `infra/rates.py`.
+    rate_card: Path | None = None
+
+    api_host: str = "127.0.0.1"
+    api_port: Port = 8000
+    flower_port: Port = 5555
+    flower_user: str = "promigence"
+    flower_password: SecretStr | None = None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library passes it
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The caller's own values, then the settings file, then the environment."""
+        return init_settings, dotenv_settings, env_settings, file_secret_settings
+
+    @model_validator(mode="after")
+    def _resolve(self) -> Self:
+        directory = self.dir.absolute()
+        object.__setattr__(self, "dir", directory)
+        object.__setattr__(self, "products", self.products.absolute())
+        object.__setattr__(self, "run_dir", self.run_dir or runtime_dir(directory))
+        return self
+
+    @property
+    def sockets(self) -> Path:
+        """Where this stack's sockets are: a short path, unlike its directory's."""
+        assert self.run_dir is not None
+        return self.run_dir
+
+    @property
+    def redis_socket(self) -> Path:
+        return self.sockets / "redis.sock"
+
+    @property
+    def broker_url(self) -> str:
+        """As Celery reads it: `redis://...`, or `redis+socket:///...` for the embedded one."""
+        if self.redis_url is not None:
+            return self.redis_url.get_secret_value()
+        return f"redis+socket://{self.redis_socket}"
+
+    @property
+    def database(self) -> str:
+        """As SQLAlchemy reads it."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.dir / 'promigence.db'}"
+
+    @property
+    def tick_file(self) -> Path:
+        """When the billing worker last ticked; see `workers/billing.py`."""
+        return self.sockets / "billing.tick"
+
+
+def load(directory: Path) -> Settings:
+    """The settings of the stack in this directory: its file over the environment.
+
+    Raises pydantic's ValidationError, which names each wrong setting.
+    """
+    # pydantic-settings takes it; what a type checker sees is the fields alone.
+    return Settings(dir=directory, _env_file=directory / SETTINGS_FILE)  # type: ignore[call-arg]
+
+
+def as_lines(settings: Settings) -> str:
+    """All of the settings as the lines of a settings file, secrets too: what `load` reads as the same settings."""
+    lines = []
+    for name, value in settings:
+        if value is None or name == "dir":
+            continue
+        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+        text = json.dumps(plain) if isinstance(plain, tuple) else str(plain)
+        lines.append(f"PROMIGENCE_{name.upper()}={shlex.quote(text)}\n")
+    return "".join(lines)
+
+
+def runtime_dir(directory: Path) -> Path:
+    """A short path of this directory's own, so that the stacks of two checkouts never meet.
+
+    Under `/run` for root, else under the user's runtime directory, else under the one for temporary files.
+    """
+    name = hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:12]
+    return _runtime_root() / name
+
+
+def inherited() -> dict[str, str]:
+    """What a process that we start keeps of our environment: no secrets, no proxies, no Python switches."""
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
+def _runtime_root() -> Path:
+    if os.geteuid() == 0:
+        return Path("/run/promigence")
+    of_user = os.environ.get("XDG_RUNTIME_DIR", "")
+    if of_user and len(os.fsencode(of_user)) <= _RUNTIME_DIR_BYTES - 24 and Path(of_user).is_dir():
+        return Path(of_user) / "promigence"
+    return Path(f"/tmp/promigence-{os.geteuid()}")  # noqa: S108 - its owner is checked where it is made

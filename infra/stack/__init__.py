@@ -1,0 +1,1 @@
+"""The stack of one checkout: its processes as data, started and kept by a supervisor, stopped without a trace."""

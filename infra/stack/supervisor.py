@@ -1,0 +1,147 @@
+"""The parent of the stack's processes: starts each, starts it again when it ends by itself, stops all when told to.
+
+It does nothing else, so that it has little to die of. If it is killed all the same, its processes go on without a
+parent; they are written down, and `down` finds them.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from infra.stack.parts import Part
+from infra.stack.process import Process, find, stop
+from infra.stack.records import Places, write_processes
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+# A part that lived this long is well: its next end is a new trouble, not the old one.
+SETTLED_S = 60.0
+LOG_LIMIT_BYTES = 16 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A part and how it stands: its process, or the time at which it is started again."""
+
+    part: Part
+    child: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
+    started_s: float = 0.0
+    failures: int = 0
+    due_s: float = 0.0
+
+
+def supervise(parts: tuple[Part, ...], environment: Mapping[str, str], places: Places) -> None:
+    """Keep the parts alive until SIGTERM or SIGINT; then stop all of them, and return."""
+    told, ears = _ears()
+    kept = {part.name: Kept(part) for part in parts}
+    try:
+        while not told:
+            _start_due(kept, environment, places)
+            _wait(ears, kept)
+            _note_ends(kept)
+    finally:
+        stop_in_order(_living(kept), parts)
+        _note_ends(kept)
+        ears.close()
+
+
+def stop_in_order(processes: Mapping[str, Process], parts: tuple[Part, ...]) -> None:
+    """Stop the parts, and after them those that they stood on. Twice is safe."""
+    for foundation in (False, True):
+        named = [part for part in parts if part.foundation is foundation and part.name in processes]
+        patience_s = max((part.patience_s for part in named), default=0.0)
+        stubborn = stop((processes[part.name] for part in named), patience_s=patience_s)
+        for process in stubborn:
+            log.warning("part_killed", pid=process.pid, after_s=patience_s)
+
+
+def pause_s(failures: int) -> float:
+    """How long a part that ended by itself waits for its next start."""
+    return min(FIRST_PAUSE_S * 2.0 ** (failures - 1), LONGEST_PAUSE_S)
+
+
+def _ears() -> tuple[list[int], socket.socket]:
+    """Signals heard while waiting: the numbers that tell us to stop, and the socket that wakes us for each signal."""
+    told: list[int] = []
+    ears, mouth = socket.socketpair()
+    mouth.setblocking(False)
+    ears.setblocking(False)
+    signal.set_wakeup_fd(mouth.detach(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda heard, _frame: told.append(heard))
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return told, ears
+
+
+def _wait(ears: socket.socket, kept: Mapping[str, Kept]) -> None:
+    due = [each.due_s for each in kept.values() if each.child is None]
+    timeout_s = max(min(due) - time.monotonic(), 0.0) if due else None
+    if select.select([ears], [], [], timeout_s)[0]:
+        ears.recv(4096)
+
+
+def _start_due(kept: dict[str, Kept], environment: Mapping[str, str], places: Places) -> None:
+    now = time.monotonic()
+    started = False
+    for name, each in kept.items():
+        if each.child is None and each.due_s <= now:
+            kept[name] = _started(each, environment, places)
+            started = True
+    if started:
+        write_processes(places, _living(kept))
+
+
+def _living(kept: Mapping[str, Kept]) -> dict[str, Process]:
+    return {name: each.process for name, each in kept.items() if each.process is not None}
+
+
+def _started(each: Kept, environment: Mapping[str, str], places: Places) -> Kept:
+    try:
+        child = _spawn(each.part, environment, places)
+    except OSError as error:
+        log.warning("part_not_started", part=each.part.name, error=error.strerror)
+        return _ended(replace(each, started_s=time.monotonic()), error.errno)
+    log.info("part_started", part=each.part.name, pid=child.pid)
+    # Not reaped yet, so the number is still this child's.
+    return replace(each, child=child, process=find(child.pid), started_s=time.monotonic())
+
+
+def _spawn(part: Part, environment: Mapping[str, str], places: Places) -> subprocess.Popen[bytes]:
+    path = places.logs / f"{part.name}.log"
+    if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    with path.open("ab") as out:
+        return subprocess.Popen(
+            part.argv,
+            cwd=places.directory,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+
+
+def _note_ends(kept: dict[str, Kept]) -> None:
+    for name, each in kept.items():
+        if each.child is not None and each.child.poll() is not None:
+            kept[name] = _ended(each, each.child.returncode)
+
+
+def _ended(each: Kept, code: int | None) -> Kept:
+    now = time.monotonic()
+    failures = 1 if now - each.started_s > SETTLED_S else each.failures + 1
+    due_s = now + pause_s(failures)
+    log.warning("part_ended", part=each.part.name, code=code, again_in_s=round(due_s - now, 1))
+    return replace(each, child=None, process=None, failures=failures, due_s=due_s)

@@ -1,0 +1,188 @@
+"""Settings become ports: the only place where adapters meet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from app.api.main import create_api
+from app.domain.rates import RateCard
+from app.errors import Unavailable
+from app.ids import new_id
+from app.ports import GuestEvents, HostPorts, Images, Ports
+from app.ports.bundle import Limits
+from infra.blobs import FolderBlobs
+from infra.bundles import LocalBundles
+from infra.clock import HostClock
+from infra.fakes.guest import FakeGuest
+from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
+from infra.fakes.world import TICK_S, World
+from infra.guest import SshGuest
+from infra.image.images import LocalImages
+from infra.qemu.fingerprint import survey
+from infra.qemu.machines import QemuMachines
+from infra.queue import CeleryBells, RedisWakes, celery
+from infra.rates import list_card, read_card
+from infra.settings import Settings
+from infra.store import Stores, create_store
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What every process of the deployment has; `bells` again as itself, for the liveness of workers."""
+
+    ports: Ports
+    bells: CeleryBells
+
+
+def migrate(settings: Settings) -> None:
+    """Bring the database up to this release. Twice is safe. Raises Unavailable(database_away)."""
+    store = _store(settings)
+    try:
+        store.migrate()
+    finally:
+        store.close()
+
+
+@contextmanager
+def control(settings: Settings) -> Iterator[Control]:
+    """The control plane's ports, open until the end of the block. Raises Unavailable(database_away)."""
+    with ExitStack() as opened:
+        store = _store(settings)
+        opened.callback(store.close)
+        bells = CeleryBells(celery(settings.broker_url), at_once=settings.forks_at_once)
+        opened.callback(bells.close)
+        ports = Ports(
+            keys=store.keys,
+            receipts=store.receipts,
+            snapshots=store.snapshots,
+            quotes=store.quotes,
+            runs=store.runs,
+            attempts=store.attempts,
+            execs=store.execs,
+            builds=store.builds,
+            hosts=store.hosts,
+            meters=store.meters,
+            bells=bells,
+            blobs=FolderBlobs(settings.dir / "blobs"),
+            clock=HostClock(),
+            rates=_rates(settings),
+            images=_images(settings),
+            limits=Limits(
+                max_forks_per_run=settings.max_forks_per_run, egress=settings.egress_allow
+            ),
+        )
+        yield Control(ports, bells)
+
+
+@contextmanager
+def api(settings: Settings) -> Iterator[FastAPI]:
+    """The API over its ports. The subscription for wake-ups lives as long as the event loop that serves it."""
+    with control(settings) as made:
+        wakes = RedisWakes(settings.broker_url)
+        spool = settings.dir / "spool"
+        spool.mkdir(parents=True, exist_ok=True, mode=0o700)
+        app = create_api(
+            made.ports,
+            wakes,
+            spool=spool,
+            probes={"database": lambda: _ask(made.ports), "queue": made.bells.ping},
+        )
+
+        @asynccontextmanager
+        async def serving(_app: FastAPI) -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                await wakes.aclose()
+
+        app.router.lifespan_context = serving
+        yield app
+
+
+@contextmanager
+def host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
+    """This host's ports; machines live on when the block ends. Raises Unavailable where no machine can run."""
+    make = _fake_host if settings.machines == "fake" else _real_host
+    with make(settings, events) as made:
+        yield made
+
+
+@contextmanager
+def _real_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
+    clock, products, root = HostClock(), settings.products, settings.dir / "machines"
+    guest_dir = products / "guest"
+    means, fingerprint = survey(
+        settings.host_id,
+        root,
+        _built(products / "bin" / "keeper"),
+        _built(guest_dir / "vmlinuz"),
+        _built(guest_dir / "initramfs.cpio"),
+        clock,
+    )
+    with ExitStack() as opened:
+        machines = QemuMachines(root, means, fingerprint, clock)
+        opened.callback(machines.close)
+        guest = SshGuest(lambda name: root / name, events)
+        opened.callback(guest.shut_down)
+        bundles = LocalBundles(settings.dir / "bundles")
+        yield HostPorts(settings.host_id, new_id("claim"), machines, guest, bundles)
+
+
+@contextmanager
+def _fake_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
+    world = World(HostClock(), events)
+    machines = FakeMachines(world, settings.host_id)
+    bundles = FakeBundles(settings.dir / "bundles")
+    with _time_passing(world):
+        yield HostPorts(settings.host_id, new_id("claim"), machines, FakeGuest(world), bundles)
+
+
+@contextmanager
+def _time_passing(world: World) -> Iterator[None]:
+    """Let simulated commands end and simulated machines die as their time comes."""
+    over = threading.Event()
+
+    def pump() -> None:
+        while not over.wait(TICK_S):
+            world.pump()
+
+    thread = threading.Thread(target=pump, name="simulated time", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=5)
+
+
+def _store(settings: Settings) -> Stores:
+    secret = settings.key_secret
+    return create_store(
+        settings.database, key_secret=secret.get_secret_value().encode() if secret else None
+    )
+
+
+def _images(settings: Settings) -> Images:
+    if settings.machines == "fake":
+        return FakeImages("debian-12")
+    return LocalImages(settings.products / "images", settings.products / "guest")
+
+
+def _ask(ports: Ports) -> None:
+    ports.hosts.list()
+
+
+def _rates(settings: Settings) -> RateCard:
+    return list_card() if settings.rate_card is None else read_card(settings.rate_card)
+
+
+def _built(path: Path) -> Path:
+    if not path.exists():
+        raise Unavailable("not_set_up", f"{path} is not there: run `make setup`")
+    return path

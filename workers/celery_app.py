@@ -1,0 +1,57 @@
+"""The Celery worker of a host, on a pool of threads.
+
+Threads, because a task waits for a machine, a guest or the database and holds channels (SSH transports, monitors) that
+belong to this one process. The pool is sized to what is in flight: restores, as many bells that wait for a restore to
+end, and commands being started or collected.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from celery import Celery, signals
+from celery.exceptions import SecurityWarning
+
+from infra.queue import CONTROL, celery, host_queue
+from infra.settings import Settings
+from workers.tasks import Bench, register
+
+
+def worker_app(settings: Settings, bench: Bench) -> Celery:
+    """The application with the tasks of this process in it."""
+    app = celery(settings.broker_url)
+    register(app, bench)
+    return app
+
+
+def threads(settings: Settings) -> int:
+    """How many tasks may be in flight at once."""
+    return 2 * settings.forks_at_once + settings.execs_at_once
+
+
+def work(app: Celery, settings: Settings, bench: Bench) -> None:
+    """Serve the queue of this host, and the shared one, until SIGTERM; then end the tasks that have begun."""
+
+    # Celery keeps its receivers by weak reference: these two live as long as this call.
+    def leave_logging_alone(**_: object) -> None:
+        """A receiver is all it takes: structlog's handlers stay."""
+
+    def stop_bringing_up(**_: object) -> None:
+        bench.stopping.set()
+
+    signals.setup_logging.connect(leave_logging_alone)
+    signals.worker_shutting_down.connect(stop_bringing_up)
+    # Root is what gives each machine a user of its own; the worker takes nothing but JSON.
+    warnings.simplefilter("ignore", SecurityWarning)
+    worker = app.Worker(
+        hostname=f"worker@{settings.host_id}",
+        pool="threads",
+        concurrency=threads(settings),
+        queues=[host_queue(settings.host_id), CONTROL],
+        loglevel=settings.log_level.upper(),
+        quiet=True,
+        # Workers have nothing to tell each other: rows say who holds what.
+        without_gossip=True,
+        without_mingle=True,
+    )
+    worker.start()

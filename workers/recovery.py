@@ -1,0 +1,47 @@
+"""What a host worker does beside its tasks: it adopts what the one before it left, and looks after its machines."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from app.flow import recover
+from app.ports import HostPorts, Ports
+from workers.pace import steadily
+
+SWEEP_PERIOD_S = 5.0
+REAP_PERIOD_S = 30.0
+
+
+@contextmanager
+def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
+    """Register this host and adopt its machines; inside, keep leases, obey wishes, and reap what no row owns."""
+    ports.hosts.register(host.machines.fingerprint(), slots)
+    recover.adopt(ports, host)
+    stop = threading.Event()
+    paces = [
+        _pace("host", lambda: recover.watch_host(ports, host), stop, 1.0),
+        _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
+        _pace("reap", lambda: recover.reap(ports, host), stop, REAP_PERIOD_S),
+    ]
+    try:
+        yield
+    finally:
+        stop.set()
+        for pace in paces:
+            pace.join(timeout=5)
+
+
+def _pace(
+    name: str, act: Callable[[], object], stop: threading.Event, period_s: float
+) -> threading.Thread:
+    thread = threading.Thread(
+        target=steadily,
+        args=(name, act, stop),
+        kwargs={"period_s": period_s},
+        name=name,
+        daemon=True,
+    )
+    thread.start()
+    return thread

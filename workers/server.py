@@ -1,0 +1,243 @@
+"""`promigence-server`: the stack of a checkout, the processes that it consists of, and its API keys."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from app.domain.account import Key
+from app.errors import PromigenceError
+from infra import serve as api
+from infra import wiring
+from infra.logs import configure
+from infra.settings import Settings, load
+from workers import billing as billing_worker
+from workers import flower as flower_process
+from workers import host as host_worker
+from workers import stack
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
+app.add_typer(keys, name="keys")
+
+Dir = Annotated[Path, typer.Option("--dir", help="Where the stack keeps what is its own.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+HERE = Path(".promigence")
+
+
+def main() -> None:
+    """The console script. Errors of ours are one line and exit code 1."""
+    # `docker stop` and CI end a program by SIGTERM; `up` has to clean up then as after Ctrl-C.
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        app()
+    except PromigenceError as error:
+        _fail(f"{error.code}: {error.message}", FAILED)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        _fail(f"bad_settings: {'; '.join(wrong)}", FAILED)
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED)
+
+
+@app.command()
+def up(
+    directory: Dir = HERE,
+    machines: Annotated[str | None, typer.Option(help="real or fake")] = None,
+    egress_allow: Annotated[
+        list[str] | None, typer.Option(help="host:port that a run may ask to reach; repeatable")
+    ] = None,
+    host_slots: Annotated[int | None, typer.Option(min=1, help="forks at once, at most")] = None,
+    foreground: Annotated[bool, typer.Option(help="Stay, and stop the stack on Ctrl-C.")] = False,
+) -> None:
+    """Start the stack and return when every part of it does its work."""
+    allowed = None if egress_allow is None else tuple(egress_allow)
+    settings = stack.up(directory, stack.Wanted(machines, allowed, host_slots), _say)
+    print(f"up: http://{settings.api_host}:{settings.api_port}  settings in {settings.dir / 'env'}")
+    if foreground:
+        try:
+            stack.wait(directory)
+        finally:
+            stack.down(directory, _say)
+
+
+@app.command()
+def down(
+    directory: Dir = HERE,
+    wipe: Annotated[bool, typer.Option(help="Remove database, snapshots and logs too.")] = False,
+) -> None:
+    """Stop the stack, whatever state it is in, and leave nothing of it running."""
+    stack.down(directory, _say, wipe=wipe)
+
+
+@app.command()
+def status(directory: Dir = HERE, as_json: Json = False) -> None:
+    """The parts of the stack, each asked for a piece of its work now. Exit code 1 unless all are ready."""
+    found = stack.status(directory)
+    if as_json:
+        _print_json([dataclasses.asdict(part) for part in found])
+    else:
+        for part in found:
+            print(f"{part.name:12} {part.pid or '-':>8}  {part.detail or 'ready'}")
+    if not found or not all(part.ready for part in found):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def machines(directory: Dir = HERE, as_json: Json = False) -> None:
+    """The machines that live on this host, and how long each may go on."""
+    found = stack.machines(directory)
+    if as_json:
+        _print_json([dataclasses.asdict(machine) for machine in found])
+        return
+    for each in found:
+        print(f"{each.fork_id}  {each.run_id}  {each.pid}  {each.lease_left_seconds:.0f} s left")
+
+
+@app.command()
+def logs(
+    part: Annotated[str, typer.Argument(help="as `status` names it")] = "worker",
+    directory: Dir = HERE,
+    follow: Annotated[bool, typer.Option("--follow", "-f")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1)] = 100,
+) -> None:
+    """The last lines of a part's log."""
+    path = directory / "logs" / f"{Path(part).name}.log"
+    if not path.is_file():
+        _fail(f"no log {path}", FAILED)
+    tail = ["tail", f"--lines={lines}", *(["--follow=name"] if follow else []), str(path)]
+    raise typer.Exit(subprocess.run(tail, check=False).returncode)
+
+
+@app.command()
+def migrate(directory: Dir = HERE) -> None:
+    """Bring the database up to this release; `up` does it by itself."""
+    wiring.migrate(load(directory))
+
+
+@app.command()
+def serve(directory: Dir = HERE) -> None:
+    """The API."""
+    api.run(_process(directory))
+
+
+@app.command()
+def worker(directory: Dir = HERE) -> None:
+    """The Celery worker of this host."""
+    host_worker.run(_process(directory))
+
+
+@app.command()
+def billing(directory: Dir = HERE) -> None:
+    """The billing worker: meters, leases, expiries, recovery."""
+    settings = _process(directory)
+    stop = billing_worker.until_told_to_stop()
+    with wiring.control(settings) as control:
+        billing_worker.run(control.ports, settings.tick_file, stop)
+
+
+@app.command()
+def flower(directory: Dir = HERE) -> None:
+    """Flower, behind its password."""
+    flower_process.run(_process(directory))
+
+
+@app.command(hidden=True)
+def supervise(directory: Dir = HERE) -> None:
+    """What `up` leaves running: the parent of all parts."""
+    configure(load(directory).log_level)
+    stack.supervise_here(directory)
+
+
+@keys.command("create")
+def create_key(
+    name: str, directory: Dir = HERE, project: str = stack.PROJECT, as_json: Json = False
+) -> None:
+    """Make a key. Its secret is printed now and never again."""
+    with _control(directory) as control:
+        key, secret = control.ports.keys.create(project, name)
+    if as_json:
+        _print_json({**_shown(key), "secret": secret})
+        return
+    print(secret)
+
+
+@keys.command("list")
+def list_keys(directory: Dir = HERE, as_json: Json = False) -> None:
+    """All keys, without their secrets."""
+    with _control(directory) as control:
+        found = [_shown(key) for key in control.ports.keys.list()]
+    if as_json:
+        _print_json(found)
+        return
+    for key in found:
+        state = "revoked" if key["revoked"] else "live"
+        print(f"{key['key_id']}  {key['prefix']}...  {key['project_id']}  {key['name']}  {state}")
+
+
+@keys.command("revoke")
+def revoke_key(key_id: str, directory: Dir = HERE) -> None:
+    """Let a key open nothing any more. Twice is safe."""
+    with _control(directory) as control:
+        control.ports.keys.revoke(key_id)
+    print(f"revoked {key_id}")
+
+
+def _process(directory: Path) -> Settings:
+    """One of the server's own processes begins: its settings, its logs, and the ordinary meaning of SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    settings = load(directory)
+    configure(settings.log_level)
+    return settings
+
+
+@contextlib.contextmanager
+def _control(directory: Path) -> Iterator[wiring.Control]:
+    with wiring.control(load(directory)) as control:
+        yield control
+
+
+def _shown(key: Key) -> dict[str, object]:
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(key.created_ns / 1e9))
+    return {
+        "key_id": key.key_id,
+        "project_id": key.project_id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "created_at": created,
+        "revoked": key.revoked_ns is not None,
+    }
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print_json(what: object) -> None:
+    print(json.dumps(what, indent=2))
+
+
+def _fail(message: str, code: int) -> None:
+    _say(f"promigence-server: {message}")
+    raise SystemExit(code)
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What a host worker does when a bell rings: an id in, one call, nothing out. Whatever decides is in `app/flow`.
+
+No task lasts as long as a command or a build. On Celery's thread pool a task cannot be ended from outside (`time_limit`
+is ignored, `revoke(terminate=True)` is not implemented) and a stopping worker waits for all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import structlog
+from celery import Celery
+
+from app.errors import PromigenceError
+from app.flow import collect, fork, place, stop, template, verify
+from app.flow import exec as held_exec
+from app.ports import HostPorts, Ports
+from infra.queue import CeleryBells, Task
+from workers.gate import Gate
+
+# A fork task goes on to the next fork for this long, then rings for the rest: one bell serves a batch, and a worker
+# that is to stop waits for one fork at most.
+FORK_TASK_S = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where the tasks of one worker process work: its ports, its limits, and whether it is to stop."""
+
+    ports: Ports
+    host: HostPorts
+    bells: CeleryBells
+    forks: Gate
+    builds: Gate
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+
+def register(app: Celery, bench: Bench) -> None:
+    """Say what each bell means in this process."""
+    ports, host = bench.ports, bench.host
+
+    @app.task(name=Task.PLACE.value)
+    def _place() -> None:
+        place.place(ports)
+
+    @app.task(name=Task.FORK.value)
+    def _fork() -> None:
+        bench.forks.run(lambda: bring_up(bench))
+
+    @app.task(name=Task.BUILD.value)
+    def _build(build_id: str) -> None:
+        threading.Thread(
+            target=build_apart, args=(bench, build_id), name=f"build {build_id}", daemon=True
+        ).start()
+
+    @app.task(name=Task.VERIFY.value)
+    def _verify(build_id: str) -> None:
+        verify.verify(ports, host, build_id)
+
+    @app.task(name=Task.EXEC.value)
+    def _exec(exec_id: str) -> None:
+        held_exec.start(ports, host, exec_id)
+
+    @app.task(name=Task.COLLECT.value)
+    def _collect(attempt_id: str) -> None:
+        collect.collect(ports, host, attempt_id)
+
+    @app.task(name=Task.STOP.value)
+    def _stop(attempt_id: str) -> None:
+        stop.stop(ports, host, attempt_id)
+
+    @app.task(name=Task.ECHO.value)
+    def _echo(token: str) -> None:
+        bench.bells.answer(token)
+
+    for task in (_place, _fork, _build, _verify, _exec, _collect, _stop, _echo):
+        # An error that we raise on purpose is one line in the log; its rows are as they were, and recovery rings again.
+        task.throws = (PromigenceError,)
+
+
+def bring_up(bench: Bench) -> None:
+    """Bring up placed forks one after another, then ring again if the time was over before they were."""
+    until = time.monotonic() + FORK_TASK_S
+    while not bench.stopping.is_set() and fork.advance(bench.ports, bench.host):
+        if time.monotonic() >= until:
+            bench.ports.bells.fork(bench.host.host_id)
+            return
+
+
+def build_apart(bench: Bench, build_id: str) -> None:
+    """A build lasts as long as its set-up does, so it has a thread of its own and its own limit.
+
+    The thread dies with the process: the template's keeper ends its machine, and recovery takes the rows from there.
+    """
+    try:
+        bench.builds.run(lambda: template.advance(bench.ports, bench.host, build_id))
+    except PromigenceError as error:
+        log.warning("build_interrupted", build_id=build_id, code=error.code, error=error.message)
