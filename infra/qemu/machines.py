@@ -32,6 +32,7 @@ from infra.qemu.qmp import (
 )
 
 _ADOPTED_WITHIN_S = 5.0
+_HEARD_OUT_WITHIN_S = 5.0
 
 
 class QemuMachines:
@@ -105,6 +106,7 @@ class QemuMachines:
         home = home_of(self._root, name)
         if self.death(name) is None:
             keeper.kill(home)
+        self._hear_out(name)
         return self.death(name)
 
     def death(self, name: str) -> Death | None:
@@ -151,7 +153,7 @@ class QemuMachines:
         home = home_of(self._root, name)
         if keeper.keeper_lives(home) or keeper.program_lives(home):
             raise Conflict("machine_lives", f"machine {name} lives; kill it first")
-        self._let_go(name)
+        self._hear_out(name)
         limits.clear(name)
         shutil.rmtree(home.directory, ignore_errors=True)
 
@@ -219,9 +221,11 @@ class QemuMachines:
         evidence.save_events(home_of(self._root, monitor.name), monitor.events)
         if self._monitors.get(monitor.name) is monitor:
             del self._monitors[monitor.name]
-        monitor.close()
 
-    def _let_go(self, name: str) -> None:
-        monitor = self._monitors.pop(name, None)
+    def _hear_out(self, name: str) -> None:
+        """Let a dead machine's last events arrive and be kept, before anyone asks for them or removes its files."""
+        monitor = self._monitors.get(name)
         if monitor is not None:
+            monitor.finished.wait(_HEARD_OUT_WITHIN_S)
             self._loop.detach(monitor)
+            self._monitors.pop(name, None)

@@ -5,7 +5,6 @@ The monitor is not trusted: a guest may have broken into its QEMU. So lines, eve
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import select
@@ -76,6 +75,8 @@ class Monitor:
         self._waited_for: set[int] = set()
         self._events: deque[MonitorEvent] = deque(maxlen=EVENTS_KEPT)
         self._lost: str | None = None
+        # Set once nothing more will be heard, and whoever had to be told of the end has been.
+        self.finished = threading.Event()
 
     @property
     def events(self) -> tuple[MonitorEvent, ...]:
@@ -140,8 +141,13 @@ class Monitor:
             self._lost = self._lost or why
             self._changed.notify_all()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost is not None
+
     def fileno(self) -> int:
-        """Of the connection."""
+        """Of the connection; -1 once it is closed."""
         return self._connection.fileno()
 
     def close(self) -> None:
@@ -208,23 +214,23 @@ class MonitorLoop:
         self._wake, self._woken = socket.socketpair()
         self._poll.register(self._woken, select.EPOLLIN)
         self._monitors: dict[int, Monitor] = {}
+        # A number may be closed by one thread and be another file's a moment later: look up, read and close are one.
+        self._reading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="qmp", daemon=True)
         self._thread.start()
 
     def attach(self, name: str, connection: socket.socket) -> Monitor:
         """Read this connection from now on; it belongs to the monitor."""
         monitor = Monitor(name, connection, self._clock)
-        self._monitors[monitor.fileno()] = monitor
-        self._poll.register(monitor.fileno(), select.EPOLLIN)
+        with self._reading:
+            self._monitors[monitor.fileno()] = monitor
+            self._poll.register(monitor.fileno(), select.EPOLLIN)
         return monitor
 
     def detach(self, monitor: Monitor) -> None:
-        """Stop reading and close. Twice is safe."""
-        number = monitor.fileno()
-        if self._monitors.get(number) is monitor:
-            del self._monitors[number]
-            self._poll.unregister(number)
-        monitor.close()
+        """Stop reading and close; `lost` is not told. Twice is safe."""
+        if self._drop(monitor):
+            monitor.finished.set()
 
     def close(self) -> None:
         """End the thread and every connection; the machines live on."""
@@ -240,17 +246,31 @@ class MonitorLoop:
             for number, _ in self._poll.poll():
                 if number == self._woken.fileno():
                     return
-                # It may have been detached since the poll returned.
-                if monitor := self._monitors.get(number):
-                    self._read(monitor)
+                self._read(number)
 
-    def _read(self, monitor: Monitor) -> None:
-        try:
-            for event in monitor.receive():
-                self._heard(monitor, event)
-        except MonitorLostError as error:
-            monitor.lose(str(error))
-            with contextlib.suppress(OSError, KeyError):
-                self._poll.unregister(monitor.fileno())
-            self._monitors.pop(monitor.fileno(), None)
+    def _read(self, number: int) -> None:
+        with self._reading:
+            monitor = self._monitors.get(number)
+            if monitor is None:  # detached since the poll returned
+                return
+            try:
+                events = monitor.receive()
+            except MonitorLostError as error:
+                monitor.lose(str(error))
+                events = ()
+        for event in events:
+            self._heard(monitor, event)
+        if monitor.is_lost and self._drop(monitor):
             self._lost(monitor)
+            monitor.finished.set()
+
+    def _drop(self, monitor: Monitor) -> bool:
+        """Whether it was there still."""
+        with self._reading:
+            number = monitor.fileno()
+            if self._monitors.get(number) is not monitor:
+                return False
+            del self._monitors[number]
+            self._poll.unregister(number)
+            monitor.close()
+            return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,12 +18,12 @@ from infra.qemu import keeper
 from infra.qemu.fingerprint import FIRST_UID
 from infra.qemu.home import Home, listen, write_atomically
 from tests.e2e.conftest import PRODUCTS, SECOND_NS
+from tests.e2e.processes import descriptors, gone, status_of
 
 pytestmark = pytest.mark.machines
 
 KEEPER = PRODUCTS / "bin" / "keeper"
 AGES_NS = 3600 * SECOND_NS
-GONE_WITHIN_S = 30.0
 
 
 class Kept:
@@ -63,21 +62,6 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     made = Kept(home)
     yield made
     made.close()
-
-
-def gone(*pids: int) -> bool:
-    """Wait for the end of processes that may not be our children."""
-    for pid in pids:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            if not select.select([pidfd], [], [], GONE_WITHIN_S)[0]:
-                return False
-        finally:
-            os.close(pidfd)
-    return True
 
 
 def test_kills_at_the_deadline_so_that_the_process_is_gone_when_the_lease_ends(kept: Kept) -> None:
@@ -246,12 +230,3 @@ def test_what_the_program_inherits_ends_with_it(kept: Kept) -> None:
         inode = str(Path(f"/proc/self/fd/{server.fileno()}").readlink())
     assert inode in descriptors(handle.pid)
     assert inode not in descriptors(handle.keeper_pid)
-
-
-def status_of(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {key: value.strip() for key, value in (line.split(":", 1) for line in lines)}
-
-
-def descriptors(pid: int) -> set[str]:
-    return {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()}
