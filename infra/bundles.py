@@ -27,15 +27,15 @@ class LocalBundles:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open: dict[str, Bundle] = {}
 
-    def staging(self, name: str) -> Path:
+    def staging(self, bundle_id: str) -> Path:
         """Where a new bundle is to be made."""
-        path = self._staged / _plain(name)
+        path = self._staged / _plain(bundle_id)
         _remove(path)
         return path
 
-    def store(self, staged: Path) -> Bundle:
+    def store(self, bundle_id: str) -> Bundle:
         """Keep it for good: moved, on the disk, every chunk checked. Again for a bundle that is stored is safe."""
-        stored = self._stored / _plain(staged.name)
+        staged, stored = self._staged / _plain(bundle_id), self._stored / bundle_id
         if staged.is_dir() and not stored.exists():
             _flush(staged)
             staged.rename(stored)

@@ -153,7 +153,7 @@ def frozen(host: Host, images: LocalImages, bundles: LocalBundles) -> Frozen:
             wire.wake("template")
             boot_id = wire.ask("QUIESCE")["boot_id"]
         staged = machines.freeze("template", bundles.staging("busybox"), boot_id)
-        bundle = bundles.store(staged.directory)
+        bundle = bundles.store(staged.bundle_id)
         return Frozen(bundle, _one_barrier_s(host, machines, bundle))
     finally:
         for name in machines.known():

@@ -233,5 +233,5 @@ def test_duplicate_entropy_is_refused(suite: Stage) -> None:
 class SameSample(dict[str, str]):
     """Every machine shows this."""
 
-    def get(self, key: str, default: object = None) -> str:  # type: ignore[override]
+    def get(self, key: str, default: object = None) -> str:
         return "ab" * 16
