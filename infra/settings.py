@@ -63,6 +63,7 @@ class Settings(BaseSettings):
 
     api_host: str = "127.0.0.1"
     api_port: Port = 8000
+    flower_host: str = "127.0.0.1"
     flower_port: Port = 5555
     flower_user: str = "promigence"
     flower_password: SecretStr | None = None

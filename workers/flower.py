@@ -15,7 +15,7 @@ def run(settings: Settings) -> None:
     celery(settings.broker_url).start(
         argv=[
             "flower",
-            "--address=127.0.0.1",
+            f"--address={settings.flower_host}",
             f"--port={settings.flower_port}",
             f"--basic-auth={credentials}",
             # To look at: what runs is ended by its rows and by nothing else.
