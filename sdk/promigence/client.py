@@ -21,7 +21,9 @@ HOW_TO = (
 
 
 class Promigence:
-    """A client of one Promigence server. Safe to share between threads; close it, or use it as a context manager.
+    """A client of one Promigence server. Close it, or use it as a context manager.
+
+    Safe to share between threads; a process that forks makes one of its own in each child.
 
     `api_key` and `base_url` are read from PROMIGENCE_API_KEY and PROMIGENCE_BASE_URL unless given. `timeout` is
     the total deadline of a call in seconds, its retries included; calls that wait on purpose have a `timeout` of

@@ -129,6 +129,8 @@ class Forks:
         A command's own limit (`timeout_seconds` in it) is a result: `timed_out`. With the `exec_id` of an earlier
         call and the same command this finds that command again and never runs it twice.
 
+        A fork that is not ready yet is waited for, as long as a fault is put up with (the client's `timeout`).
+
         Raises EnvironmentFailure when the machine is lost; Conflict (`fork_ended`, `exec_id_taken`); DeadlineExceeded
         after `timeout` seconds (by default the command's limit and two minutes) with `exec_id` in its `details`: the
         command goes on.

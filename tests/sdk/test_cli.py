@@ -236,11 +236,11 @@ def test_a_report_tells_of_the_forks_that_did_not_pass(cli: Cli, wire: Wire) -> 
 
 
 def test_what_a_run_waits_for_is_said(cli: Cli, wire: Wire) -> None:
-    look = shapes.waiting_run(12, 8, "for free slots on 1 host")
+    look = shapes.waiting_run(12, 8, "12 forks wait for a slot")
     wire.will(ok(look), *final("passed"))
     result = cli("runs", "wait", "r-1")
     assert "12 queued" in result.stderr
-    assert "12 wait: for free slots on 1 host" in result.stderr
+    assert "12 forks wait for a slot" in result.stderr
 
 
 def test_a_wait_that_times_out_says_how_to_come_back(cli: Cli, wire: Wire, time: FakeTime) -> None:

@@ -57,12 +57,12 @@ def test_the_bar_is_full_and_shows_whatever_occurred(counts: dict[str, int]) -> 
 
 
 def test_the_picture_has_the_money_and_what_waits() -> None:
-    run = shapes.waiting_run(12, 8, "for free slots (8 in all)")
+    run = shapes.waiting_run(12, 8, "12 forks wait for one of 8 slots to become free")
     head, bar, money, waiting = drawn(run, seconds=62.4)
     assert head == "r-1  task-suite@1  1:02"
     assert bar == "─" * 40 + "  0/20"
     assert money == "cost $0.0120 of at most $0.2000 | 12 queued, 8 running"
-    assert waiting == "12 wait: for free slots (8 in all)"
+    assert waiting == "12 forks wait for one of 8 slots to become free"
 
 
 def test_nothing_is_said_of_waiting_when_nothing_waits() -> None:
@@ -70,8 +70,8 @@ def test_nothing_is_said_of_waiting_when_nothing_waits() -> None:
 
 
 def test_words_of_the_server_cannot_move_the_cursor() -> None:
-    run = shapes.waiting_run(1, 0, "for\x1b[2Jnothing\r")
-    assert drawn(run)[-1] == "1 wait: for�[2Jnothing�"
+    run = shapes.waiting_run(1, 0, "1 fork waits\x1b[2Jfor nothing\r")
+    assert drawn(run)[-1] == "1 fork waits�[2Jfor nothing�"
 
 
 def test_on_a_terminal_the_picture_is_drawn_in_place() -> None:

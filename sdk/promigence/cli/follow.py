@@ -115,8 +115,7 @@ def _alive(run: Run) -> str:
 
 
 def _waiting(run: Run) -> list[Text]:
-    progress = run["progress"]
-    if not progress["queued"] or progress["waiting_for"] is None:
+    waiting_for = run["progress"]["waiting_for"]
+    if waiting_for is None:
         return []
-    told = Text(f"{progress['queued']} wait: ", style="yellow")
-    return [told.append_text(plain(progress["waiting_for"]))]
+    return [Text(style="yellow").append_text(plain(waiting_for))]

@@ -120,7 +120,7 @@ def _tell(error: PromigenceError, as_json: bool, err: Console) -> None:
     err.print(_red("error"), plain(str(error)))
     for name in ("check", "output", "reproduce"):
         if error.details.get(name):
-            err.print(Text(f"{name}:", style="bold"), plain(str(error.details[name])))
+            err.print(Text(f"{name}:", style="bold"), plain(str(error.details[name]).rstrip()))
 
 
 def _red(text: str) -> Text:

@@ -109,7 +109,7 @@ def _watching(here: Session) -> Iterator[Callable[[Build], None]]:
 
         def look(build: Build) -> None:
             for line in build["log"]:
-                here.say(plain(f"[{line['step']}] {line['text']}"))
+                here.say(plain(f"[{line['step']}] {line['text'].rstrip()}"))
             step = f": {build['step']}" if build["step"] else ""
             status.update(plain(f"{build['name']} {build['state']}{step}"))
 
