@@ -1,0 +1,140 @@
+"""A bundle's manifest: what it keeps, and that no changed byte passes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.machine import Accelerator, RestoreKey, Shape
+from app.errors import EnvironmentFault, FailureKind
+from infra import manifest
+from infra.manifest import CHUNK_BYTES, Manifest
+
+MIB = 1 << 20
+
+
+def make(directory: Path, **files: bytes) -> Manifest:
+    """A bundle of these files (`_` in a name stands for `.`), with its manifest."""
+    directory.mkdir(exist_ok=True)
+    names = {name.replace("_", "."): data for name, data in files.items()}
+    for name, data in names.items():
+        (directory / name).write_bytes(data)
+    made = Manifest(
+        shape=Shape(1, 128, 1),
+        restore_key=RestoreKey("10.0.2", "pc-q35-10.0", Accelerator.TCG, "Westmere-v1"),
+        boot_id="boot",
+        disk_id="disk",
+        taken_wall_ns=7,
+        files={name: manifest.record(directory / name) for name in names},
+    )
+    manifest.write(directory, made)
+    return made
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    made = make(tmp_path / "b", memory_img=b"m" * 5000, state_bin=b"")
+    assert manifest.read(tmp_path / "b") == made
+    bundle = made.bundle(tmp_path / "b")
+    assert (bundle.bundle_id, bundle.boot_id, bundle.disk_id) == ("b", "boot", "disk")
+
+
+def test_each_two_mib_has_its_digest_and_the_last_may_be_short(tmp_path: Path) -> None:
+    data = os.urandom(2 * CHUNK_BYTES + 10)
+    record = make(tmp_path / "b", memory_img=data).files["memory.img"]
+    parts = (data[:CHUNK_BYTES], data[CHUNK_BYTES : 2 * CHUNK_BYTES], data[2 * CHUNK_BYTES :])
+    assert record.size == len(data)
+    assert record.chunks == tuple(hashlib.sha256(part).hexdigest() for part in parts)
+
+
+def test_holes_have_the_digest_of_the_zeros_that_they_read_as(tmp_path: Path) -> None:
+    sparse, full = tmp_path / "sparse", tmp_path / "full"
+    with sparse.open("wb") as file:
+        file.seek(3 * CHUNK_BYTES)
+        file.write(b"data")
+        file.truncate(6 * CHUNK_BYTES + 100)
+    full.write_bytes(sparse.read_bytes())
+    assert sparse.stat().st_blocks < full.stat().st_blocks
+    assert manifest.record(sparse) == manifest.record(full)
+
+
+@pytest.mark.parametrize("at", [0, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 5])
+def test_one_flipped_bit_is_found_and_its_place_is_told(tmp_path: Path, at: int) -> None:
+    data = bytearray(os.urandom(CHUNK_BYTES + 6))
+    made = make(tmp_path / "b", memory_img=bytes(data), state_bin=b"state")
+    data[at] ^= 1
+    (tmp_path / "b" / "memory.img").write_bytes(data)
+    manifest.check_sizes(tmp_path / "b", made)
+    with pytest.raises(EnvironmentFault, match=f"chunk {at // CHUNK_BYTES} ") as found:
+        manifest.check_chunks(tmp_path / "b", made)
+    assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+    assert found.value.evidence == {"bundle": "b", "file": "memory.img"}
+
+
+def test_a_file_filled_where_it_had_a_hole_is_found(tmp_path: Path) -> None:
+    made = make(tmp_path / "b", memory_img=bytes(4 * MIB))
+    with (tmp_path / "b" / "memory.img").open("r+b") as file:
+        file.seek(3 * MIB)
+        file.write(b"x")
+    with pytest.raises(EnvironmentFault, match="chunk 1 "):
+        manifest.check_chunks(tmp_path / "b", made)
+
+
+@pytest.mark.parametrize("size", [0, 4, 6])
+def test_another_size_is_found_without_reading(tmp_path: Path, size: int) -> None:
+    made = make(tmp_path / "b", state_bin=b"state")
+    os.truncate(tmp_path / "b" / "state.bin", size)
+    with pytest.raises(EnvironmentFault, match=f"{size} bytes instead of 5") as found:
+        manifest.check_sizes(tmp_path / "b", made)
+    assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+def test_a_missing_file_is_found(tmp_path: Path) -> None:
+    made = make(tmp_path / "b", state_bin=b"state")
+    (tmp_path / "b" / "state.bin").unlink()
+    with pytest.raises(EnvironmentFault, match=r"state\.bin: it is missing"):
+        manifest.check_sizes(tmp_path / "b", made)
+
+
+def test_no_manifest_means_no_bundle_here(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault) as found:
+        manifest.read(tmp_path)
+    assert found.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+
+
+Spoil = Callable[[dict[str, Any]], object]
+SPOILS: dict[str, Spoil] = {
+    "a later version": lambda raw: raw.update(version=2),
+    "no shape": lambda raw: raw.pop("shape"),
+    "an unknown key in the shape": lambda raw: raw["shape"].update(gpus=1),
+    "an unknown accelerator": lambda raw: raw["restore_key"].update(accelerator="xen"),
+    "too few digests": lambda raw: raw["files"]["state.bin"].update(chunks=[]),
+    "a path for a name": lambda raw: raw["files"].update({"../x": raw["files"]["state.bin"]}),
+    "files as a list": lambda raw: raw.update(files=[]),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
+def test_what_cannot_be_read_is_corrupt(tmp_path: Path, spoil: Spoil) -> None:
+    make(tmp_path / "b", state_bin=b"state")
+    file = tmp_path / "b" / manifest.NAME
+    raw = json.loads(file.read_text())
+    spoil(raw)
+    file.write_text(json.dumps(raw))
+    with pytest.raises(EnvironmentFault) as found:
+        manifest.read(tmp_path / "b")
+    assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+def test_half_a_manifest_is_corrupt(tmp_path: Path) -> None:
+    make(tmp_path / "b", state_bin=b"state")
+    file = tmp_path / "b" / manifest.NAME
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(EnvironmentFault) as found:
+        manifest.read(tmp_path / "b")
+    assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
