@@ -54,6 +54,10 @@ class Receipts(Protocol):
         """None after 24 h."""
         ...
 
+    def keep(self, project_id: str, receipt: Receipt) -> None:
+        """Write the receipt of an effect that is safe to bring about twice. Raises Conflict(idempotency_race)."""
+        ...
+
 
 class Snapshots(Protocol):
     def get(self, project_id: str, ref: str) -> Snapshot:
@@ -151,6 +155,10 @@ class Attempts(Protocol):
         """The barrier passed: state CHECKING, checks kept. Raises Conflict(duplicate_sample) if a fork of
         this run had it.
         """
+        ...
+
+    def checked(self, claimed: Claimed, checks: tuple[Check, ...]) -> Claimed:
+        """More probes hold: all checks so far are kept, for whoever goes on with the fork when its test has ended."""
         ...
 
     def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:

@@ -59,6 +59,13 @@ class Attempts:
             save(at, forks, "fork_id", fork, new)
         return Claimed(attempt, new, claimed.run)
 
+    def checked(self, claimed: Claimed, checks: tuple[Check, ...]) -> Claimed:
+        with self._database.write() as at:
+            fork, attempt = held(at, claimed)
+            new = replace(fork, checks=checks)
+            save(at, forks, "fork_id", fork, new)
+        return Claimed(attempt, new, claimed.run)
+
     def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:
         with self._database.write() as at:
             fork, attempt = held(at, claimed)
