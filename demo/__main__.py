@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,12 +22,14 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from demo.environment import prepare
 from demo.job import Job, Story
 from demo.policy import serving
 from demo.stack import ENDING, running
 from demo.view import View
+from promigence import PromigenceError
 
 STACK_DIRECTORY = Path(".promigence/demo")
 
@@ -44,8 +47,11 @@ def main() -> int:
     except KeyboardInterrupt:
         view.say("interrupted; the stack is stopped")
         return 130
+    except (PromigenceError, subprocess.SubprocessError) as error:
+        view.say(f"[red]{escape(str(error))}[/red]; the stack's logs: {STACK_DIRECTORY}-logs")
+        return 1
     for line in story.wrong:
-        view.say(f"[red]not as claimed:[/red] {line}")
+        view.say(f"[red]not as claimed:[/red] {escape(line)}")
     if not story.wrong:
         view.say(f"[green]every claim held[/green], in {timings['total']:.0f} s")
     if as_json:

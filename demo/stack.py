@@ -65,12 +65,12 @@ def running(directory: Path, allow: str) -> Iterator[Stack]:
     """
     _remove(directory)  # what a killed demo left
     try:
-        _run(*_server("up", directory), "--operator-allow", allow, timeout=UP_TIMEOUT_SECONDS)
+        _run(*_server("up", directory), "--egress-allow", allow, timeout=UP_TIMEOUT_SECONDS)
         variables = _variables(directory / "env")
         key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
         with Promigence(key, url) as client:
             yield Stack(directory, client)
-    except BaseException:
+    except BaseException:  # whatever it was, Ctrl-C too: its reason may stand in the logs
         _keep_logs(directory)
         raise
     finally:
@@ -80,14 +80,15 @@ def running(directory: Path, allow: str) -> Iterator[Stack]:
 
 def _remove(directory: Path) -> None:
     if directory.exists():
-        _run(*_server("down", directory), timeout=DOWN_TIMEOUT_SECONDS)
+        _run(*_server("down", directory), "--wipe", timeout=DOWN_TIMEOUT_SECONDS)
         shutil.rmtree(directory)
 
 
 def _keep_logs(directory: Path) -> None:
     kept = directory.with_name(f"{directory.name}-logs")
     shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(directory / "logs", kept)
+    if (directory / "logs").exists():
+        shutil.copytree(directory / "logs", kept)
 
 
 def _server(verb: str, directory: Path) -> tuple[str, ...]:

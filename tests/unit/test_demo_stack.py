@@ -43,7 +43,7 @@ def test_a_stack_is_started_used_and_removed(calls: Path, tmp_path: Path) -> Non
         assert directory.exists()
 
     assert verbs(calls) == ["up", "down"]
-    assert "--operator-allow 127.0.0.1:1" in calls.read_text()
+    assert "--egress-allow 127.0.0.1:1" in calls.read_text()
     assert not directory.exists()
 
 
