@@ -11,8 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def python_files(*folders: str) -> tuple[Path, ...]:
-    """The modules under these folders of the repository."""
-    return tuple(sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")))
+    """The modules under these folders of the repository; what is hidden there is not ours (a demo's builds)."""
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return tuple(sorted(path for path in found if not hidden(path.relative_to(ROOT))))
+
+
+def hidden(path: Path) -> bool:
+    """Whether any part of a relative path begins with a dot."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def parse(path: Path) -> ast.Module:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import ROOT
+from tests.architecture.source import ROOT, hidden
 
 LONGEST = 400
 FOLDERS = ("app", "bench", "demo", "guest", "infra", "sdk", "tests", "workers")
@@ -21,11 +21,7 @@ HOWS = {f"{how}{where}" for how in ("install", "unpack") for where in ("", "@deb
 
 def _sources() -> list[Path]:
     paths = [path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
-    return [path for path in paths if path.suffix in KINDS and not _hidden(path)]
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    return [path for path in paths if path.suffix in KINDS and not hidden(path)]
 
 
 def test_no_source_file_is_longer_than_a_reader_keeps_in_mind() -> None:
