@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import uvicorn
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
+import uvicorn
+from fastapi import FastAPI
+
+from app.api.main import create_api
+from app.ports import Ports
 from infra import wiring
 from infra.settings import Settings
 
@@ -12,8 +18,8 @@ DRAIN_S = 3
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises Unavailable(database_away) when the database is away at the start."""
-    with wiring.api(settings) as api:
+    """Serve until SIGTERM or SIGINT."""
+    with application(settings) as api:
         uvicorn.run(
             api,
             host=settings.api_host,
@@ -24,3 +30,28 @@ def run(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=DRAIN_S,
         )
+
+
+@contextmanager
+def application(settings: Settings) -> Iterator[FastAPI]:
+    """The API over its ports. The subscription for wake-ups lives as long as the event loop that serves it."""
+    spool = settings.dir / "spool"
+    spool.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with wiring.control(settings) as control:
+        wakes = wiring.wakes(settings)
+
+        @asynccontextmanager
+        async def serving(_api: FastAPI) -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                await wakes.aclose()
+
+        probes = {"database": lambda: _ask(control.ports), "queue": control.bells.ping}
+        api = create_api(control.ports, wakes, spool=spool, probes=probes)
+        api.router.lifespan_context = serving
+        yield api
+
+
+def _ask(ports: Ports) -> None:
+    ports.hosts.list()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastapi import FastAPI
-
-from app.api.main import create_api
 from app.domain.rates import RateCard
 from app.errors import Unavailable
 from app.ids import new_id
@@ -80,29 +77,9 @@ def control(settings: Settings) -> Iterator[Control]:
         yield Control(ports, bells)
 
 
-@contextmanager
-def api(settings: Settings) -> Iterator[FastAPI]:
-    """The API over its ports. The subscription for wake-ups lives as long as the event loop that serves it."""
-    with control(settings) as made:
-        wakes = RedisWakes(settings.broker_url)
-        spool = settings.dir / "spool"
-        spool.mkdir(parents=True, exist_ok=True, mode=0o700)
-        app = create_api(
-            made.ports,
-            wakes,
-            spool=spool,
-            probes={"database": lambda: _ask(made.ports), "queue": made.bells.ping},
-        )
-
-        @asynccontextmanager
-        async def serving(_app: FastAPI) -> AsyncIterator[None]:
-            try:
-                yield
-            finally:
-                await wakes.aclose()
-
-        app.router.lifespan_context = serving
-        yield app
+def wakes(settings: Settings) -> RedisWakes:
+    """The other end of the bells' `woken`, for the one event loop that it will be used in."""
+    return RedisWakes(settings.broker_url)
 
 
 @contextmanager
@@ -172,10 +149,6 @@ def _images(settings: Settings) -> Images:
     if settings.machines == "fake":
         return FakeImages("debian-12")
     return LocalImages(settings.products / "images", settings.products / "guest")
-
-
-def _ask(ports: Ports) -> None:
-    ports.hosts.list()
 
 
 def _rates(settings: Settings) -> RateCard:

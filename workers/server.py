@@ -11,23 +11,23 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
 
 from app.domain.account import Key
 from app.errors import PromigenceError
-from infra import serve as api
-from infra import wiring
 from infra.logs import configure
 from infra.settings import Settings, load
-from workers import billing as billing_worker
-from workers import flower as flower_process
-from workers import host as host_worker
-from workers import stack
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
+# Each command imports what it needs by itself: a stack starts five processes at once, often on two cores, and what
+# serves the API is a second of processor time that the others need not spend.
+if TYPE_CHECKING:
+    from infra.wiring import Control
+
+FAILED, INTERRUPTED = 1, 130
+PROJECT = "default"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
@@ -42,6 +42,7 @@ def main() -> None:
     """The console script. Errors of ours are one line and exit code 1."""
     # `docker stop` and CI end a program by SIGTERM; `up` has to clean up then as after Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupted)
+    configure("error")
     try:
         app()
     except PromigenceError as error:
@@ -64,14 +65,17 @@ def up(
     foreground: Annotated[bool, typer.Option(help="Stay, and stop the stack on Ctrl-C.")] = False,
 ) -> None:
     """Start the stack and return when every part of it does its work."""
+    from workers.stack import down as end
+    from workers.stack import up as start
+
     allowed = None if egress_allow is None else tuple(egress_allow)
-    settings = stack.up(directory, stack.Wanted(machines, allowed, host_slots), _say)
+    settings = start.up(directory, start.Wanted(machines, allowed, host_slots), _say)
     print(f"up: http://{settings.api_host}:{settings.api_port}  settings in {settings.dir / 'env'}")
     if foreground:
         try:
-            stack.wait(directory)
+            start.wait(directory)
         finally:
-            stack.down(directory, _say)
+            end.down(directory, _say)
 
 
 @app.command()
@@ -80,13 +84,17 @@ def down(
     wipe: Annotated[bool, typer.Option(help="Remove database, snapshots and logs too.")] = False,
 ) -> None:
     """Stop the stack, whatever state it is in, and leave nothing of it running."""
-    stack.down(directory, _say, wipe=wipe)
+    from workers.stack import down as end
+
+    end.down(directory, _say, wipe=wipe)
 
 
 @app.command()
 def status(directory: Dir = HERE, as_json: Json = False) -> None:
     """The parts of the stack, each asked for a piece of its work now. Exit code 1 unless all are ready."""
-    found = stack.status(directory)
+    from workers.stack import status as seen
+
+    found = seen.status(directory)
     if as_json:
         _print_json([dataclasses.asdict(part) for part in found])
     else:
@@ -99,7 +107,9 @@ def status(directory: Dir = HERE, as_json: Json = False) -> None:
 @app.command()
 def machines(directory: Dir = HERE, as_json: Json = False) -> None:
     """The machines that live on this host, and how long each may go on."""
-    found = stack.machines(directory)
+    from workers.stack import status as seen
+
+    found = seen.machines(directory)
     if as_json:
         _print_json([dataclasses.asdict(machine) for machine in found])
         return
@@ -125,46 +135,59 @@ def logs(
 @app.command()
 def migrate(directory: Dir = HERE) -> None:
     """Bring the database up to this release; `up` does it by itself."""
+    from infra import wiring
+
     wiring.migrate(load(directory))
 
 
 @app.command()
 def serve(directory: Dir = HERE) -> None:
     """The API."""
+    from infra import serve as api
+
     api.run(_process(directory))
 
 
 @app.command()
 def worker(directory: Dir = HERE) -> None:
     """The Celery worker of this host."""
-    host_worker.run(_process(directory))
+    from workers import host
+
+    host.run(_process(directory))
 
 
 @app.command()
 def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery."""
+    from infra import wiring
+    from workers import billing as worker
+
     settings = _process(directory)
-    stop = billing_worker.until_told_to_stop()
+    stop = worker.until_told_to_stop()
     with wiring.control(settings) as control:
-        billing_worker.run(control.ports, settings.tick_file, stop)
+        worker.run(control.ports, settings.tick_file, stop)
 
 
 @app.command()
 def flower(directory: Dir = HERE) -> None:
     """Flower, behind its password."""
-    flower_process.run(_process(directory))
+    from workers import flower
+
+    flower.run(_process(directory))
 
 
 @app.command(hidden=True)
 def supervise(directory: Dir = HERE) -> None:
     """What `up` leaves running: the parent of all parts."""
+    from workers.stack import supervise
+
     configure(load(directory).log_level)
-    stack.supervise_here(directory)
+    supervise.keep(directory)
 
 
 @keys.command("create")
 def create_key(
-    name: str, directory: Dir = HERE, project: str = stack.PROJECT, as_json: Json = False
+    name: str, directory: Dir = HERE, project: str = PROJECT, as_json: Json = False
 ) -> None:
     """Make a key. Its secret is printed now and never again."""
     with _control(directory) as control:
@@ -205,7 +228,9 @@ def _process(directory: Path) -> Settings:
 
 
 @contextlib.contextmanager
-def _control(directory: Path) -> Iterator[wiring.Control]:
+def _control(directory: Path) -> Iterator[Control]:
+    from infra import wiring
+
     with wiring.control(load(directory)) as control:
         yield control
 

@@ -34,3 +34,13 @@ class Ringer:
     def _ring(self) -> None:
         while (name := self._heard.get()) is not None:
             self._bells.collect(self._host_id, name)
+
+
+class Deaf:
+    """`GuestEvents` for a process that looks at machines, or ends them, and serves nobody."""
+
+    def ended(self, name: str, exec_id: str) -> None:
+        """The worker hears it."""
+
+    def lost(self, name: str) -> None:
+        """The worker hears it, or there is none any more."""

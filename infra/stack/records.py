@@ -7,15 +7,20 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from app.errors import Conflict, Unavailable
 from infra.stack.process import Process
 
+# What every process of a stack has in its environment, with the stack's id.
 MARK = "PROMIGENCE_STACK"
+# An `up` that waits for its parts, or a `down` that waits for tasks to end, takes no longer.
+LOCK_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +123,25 @@ def remove_running(places: Places) -> None:
 
 @contextmanager
 def alone(places: Places) -> Iterator[None]:
-    """One `up` or `down` at a time in a directory. Raises Conflict(stack_busy)."""
+    """One `up` or `down` at a time in a directory; another waits for it. Raises Conflict(stack_busy)."""
     places.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with places.lock.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as busy:
-            raise Conflict(
-                "stack_busy", f"another `up` or `down` is at work in {places.directory}"
-            ) from busy
+        until = time.monotonic() + LOCK_WITHIN_S
+        while not _locked(lock):
+            if time.monotonic() > until:
+                raise Conflict(
+                    "stack_busy", f"another `up` or `down` is at work in {places.directory}"
+                )
+            time.sleep(0.1)
         yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _read(path: Path) -> dict[str, object] | None:

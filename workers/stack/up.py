@@ -1,0 +1,195 @@
+"""The start of a stack: its settings, its database and key, its supervisor, and the wait until all of it works."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shlex
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from app.errors import Conflict, Unavailable
+from infra import wiring
+from infra.settings import SETTINGS_FILE, Settings, as_lines, inherited, load
+from infra.stack.process import Process, find
+from infra.stack.records import (
+    MARK,
+    Identity,
+    Places,
+    alone,
+    make_directories,
+    read_identity,
+    write_identity,
+    write_private,
+)
+from workers.probes import wait_until_well
+from workers.stack.down import Say, bring_down
+from workers.stack.status import asking, status
+from workers.stack.supervise import places_of, redis_binary, server_argv
+
+PROJECT = "default"
+KEY_NAME = "make up"
+READY_WITHIN_S = 90.0
+# Below the range from which the kernel gives ports to clients: what was free a moment ago is still free for a listener.
+PORTS = range(20_000, 32_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the caller of `up` decides; None leaves it to the environment or the default."""
+
+    machines: str | None = None
+    egress_allow: tuple[str, ...] | None = None
+    host_slots: int | None = None
+
+    def overrides(self) -> dict[str, object]:
+        asked = {
+            "machines": self.machines,
+            "egress_allow": self.egress_allow,
+            "host_slots": self.host_slots,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+def up(directory: Path, wanted: Wanted, say: Say) -> Settings:
+    """Start the stack of this directory and return when all of it does its work. Already up: says so.
+
+    Whatever goes wrong, or Ctrl-C, stops what was started. Raises Unavailable(stack_not_ready), Conflict(stack_busy,
+    stack_differs).
+    """
+    places = places_of(directory)
+    with alone(places):
+        found = status(directory)
+        if found and all(part.ready for part in found):
+            return _already_up(directory, wanted, say)
+        bring_down(places, lambda _line: None)
+        try:
+            return _bring_up(places, wanted, say)
+        except BaseException:
+            say("stopping what was started")
+            bring_down(places, say)
+            raise
+
+
+def wait(directory: Path) -> None:
+    """Return when the supervisor of this directory's stack is gone."""
+    identity = read_identity(places_of(directory))
+    while identity is not None and identity.supervisor is not None and identity.supervisor.alive():
+        time.sleep(0.5)
+
+
+def _already_up(directory: Path, wanted: Wanted, say: Say) -> Settings:
+    settings = load(directory)
+    differing = [
+        name for name, value in wanted.overrides().items() if getattr(settings, name) != value
+    ]
+    if differing:
+        raise Conflict(
+            "stack_differs", f"it is up with other {', '.join(differing)}; `down` it first"
+        )
+    say("already up")
+    return settings
+
+
+def _bring_up(places: Places, wanted: Wanted, say: Say) -> Settings:
+    make_directories(places)
+    settings = _settings(places, wanted)
+    if settings.redis_url is None and redis_binary() is None:
+        raise Unavailable("no_redis", "no redis-server on the path: run `make setup`")
+    write_private(places.directory / SETTINGS_FILE, as_lines(settings))
+    api_key = _fresh_key(settings)
+    supervisor = _start_supervisor(places)
+    with asking(settings, api_key) as probes:
+        ailing = wait_until_well(
+            probes,
+            READY_WITHIN_S,
+            lambda: not supervisor.alive(),
+            lambda name: say(f"{name} is ready"),
+        )
+    if ailing:
+        raise Unavailable("stack_not_ready", _complaint(places, ailing), parts=ailing)
+    write_private(places.environment, _environment(settings, api_key))
+    return settings
+
+
+def _settings(places: Places, wanted: Wanted) -> Settings:
+    """The environment's settings, the caller's over them, and what is this stack's own."""
+    asked = Settings(dir=places.directory, **wanted.overrides())  # type: ignore[arg-type]
+    own = {
+        "run_dir": places.run_dir,
+        "api_port": _free_port(),
+        "flower_port": _free_port(),
+        "flower_password": SecretStr(secrets.token_urlsafe(24)),
+        "key_secret": asked.key_secret or _kept_secret(places),
+    }
+    return asked.model_copy(update=own)
+
+
+def _kept_secret(places: Places) -> SecretStr:
+    """What API keys are hashed with outlives a stack, as their hashes do."""
+    path = places.directory / "key.secret"
+    if not path.exists():
+        write_private(path, secrets.token_hex(32))
+    return SecretStr(path.read_text())
+
+
+def _free_port() -> int:
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+
+
+def _fresh_key(settings: Settings) -> str:
+    """Bring the database up to date, and give this stack a key; the one of the stack before it is revoked."""
+    wiring.migrate(settings)
+    with wiring.control(settings) as control:
+        for key in control.ports.keys.list():
+            if key.name == KEY_NAME and key.revoked_ns is None:
+                control.ports.keys.revoke(key.key_id)
+        return control.ports.keys.create(PROJECT, KEY_NAME)[1]
+
+
+def _start_supervisor(places: Places) -> Process:
+    """In a session of its own: the terminal's Ctrl-C reaches `up` alone, which then stops everything in order."""
+    stack_id = secrets.token_hex(16)
+    write_identity(places, Identity(stack_id, None))
+    environment = {**inherited(), MARK: stack_id}
+    with (places.logs / "supervisor.log").open("ab") as out:
+        child = subprocess.Popen(
+            (*server_argv(), "supervise", "--dir", str(places.directory)),
+            cwd=places.directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    supervisor = find(child.pid)
+    if supervisor is None:
+        raise Unavailable("supervisor_ended", f"see {places.logs / 'supervisor.log'}")
+    write_identity(places, Identity(stack_id, supervisor))
+    return supervisor
+
+
+def _environment(settings: Settings, api_key: str) -> str:
+    password = settings.flower_password
+    assert password is not None
+    credentials = f"{settings.flower_user}:{password.get_secret_value()}"
+    lines = {
+        "PROMIGENCE_BASE_URL": f"http://{settings.api_host}:{settings.api_port}",
+        "PROMIGENCE_API_KEY": api_key,
+        "FLOWER_URL": f"http://{credentials}@127.0.0.1:{settings.flower_port}",
+    }
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in lines.items())
+
+
+def _complaint(places: Places, ailing: dict[str, str]) -> str:
+    lines = [f"{name}: {complaint}" for name, complaint in sorted(ailing.items())]
+    return "; ".join(lines) + f"; see {places.logs}"
