@@ -13,6 +13,7 @@ from promigence import (
     BadDefinition,
     BuildFailed,
     Conflict,
+    NotFound,
     Promigence,
     SnapshotRefused,
     WaitTimeout,
@@ -202,3 +203,10 @@ def test_get_list_delete(client: Promigence, wire: Wire) -> None:
 def test_hosts(client: Promigence, wire: Wire) -> None:
     wire.will(ok({"hosts": [shapes.host()], "next_cursor": None}))
     assert client.hosts.list() == [shapes.host()]
+
+
+def test_a_name_with_slashes_stays_one_part_of_the_path(client: Promigence, wire: Wire) -> None:
+    wire.will(refused(404, "unknown_snapshot"))
+    with pytest.raises(NotFound):
+        client.snapshots.get("../../v1/keys?all#x")
+    assert wire.lines == ["GET /v1/snapshots/..%2F..%2Fv1%2Fkeys%3Fall%23x"]

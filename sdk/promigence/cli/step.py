@@ -14,8 +14,6 @@ import typer
 
 from promigence.types import Exec, Group, StartTerms
 
-Help = typer.Option
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -33,52 +31,65 @@ def read_step(
         list[str] | None,
         typer.Argument(help="After --: the command as it is, without a shell.", show_default=False),
     ] = None,
-    count: Annotated[int | None, Help(help="How many forks.")] = None,
-    spend_cap: Annotated[float | None, Help(help="The most that the run may cost, USD.")] = None,
+    count: Annotated[int | None, typer.Option(help="How many forks.")] = None,
+    spend_cap: Annotated[
+        float | None, typer.Option(help="The most that the run may cost, USD.")
+    ] = None,
     groups: Annotated[
         Path | None,
-        Help(
+        typer.Option(
             help="A JSON file: a list of groups (snapshot, count, key, env) in place of SNAPSHOT."
         ),
     ] = None,
-    sh: Annotated[str | None, Help(help="The command, for /bin/sh -c.")] = None,
-    cwd: Annotated[str | None, Help(help="Where the command runs in the guest.")] = None,
-    env: Annotated[list[str] | None, Help(help="K=V in its environment; again for more.")] = None,
-    user: Annotated[str | None, Help(help="As whom it runs in the guest.")] = None,
-    timeout: Annotated[float | None, Help(help="The command's own limit, seconds.")] = None,
+    sh: Annotated[str | None, typer.Option(help="The command, for /bin/sh -c.")] = None,
+    cwd: Annotated[str | None, typer.Option(help="Where the command runs in the guest.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="K=V in its environment; again for more.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="As whom it runs in the guest.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="The command's own limit, seconds.")] = None,
     environment_exit_code: Annotated[
         list[int] | None,
-        Help(help="An exit code by which the command reports a fault of its own infrastructure."),
+        typer.Option(
+            help="An exit code by which the command reports a fault of its own infrastructure."
+        ),
     ] = None,
     grade_sh: Annotated[
-        str | None, Help(help="A second command, which decides the outcome.")
+        str | None, typer.Option(help="A second command, which decides the outcome.")
     ] = None,
-    grade_timeout: Annotated[float | None, Help(help="Its limit, seconds.")] = None,
+    grade_timeout: Annotated[float | None, typer.Option(help="Its limit, seconds.")] = None,
     hold_seconds: Annotated[
-        float | None, Help(help="Hand the forks over for so long instead of running a command.")
+        float | None,
+        typer.Option(help="Hand the forks over for so long instead of running a command."),
     ] = None,
     verify_each: Annotated[
-        bool | None, Help("--verify-each/--no-verify-each", help="Run its own test in every fork.")
+        bool | None,
+        typer.Option("--verify-each/--no-verify-each", help="Run its own test in every fork."),
     ] = None,
     environment_retries: Annotated[
-        int | None, Help(help="How often a fork that failed before its command is replaced.")
+        int | None,
+        typer.Option(help="How often a fork that failed before its command is replaced."),
     ] = None,
     rerun_started: Annotated[
         bool | None,
-        Help("--rerun-started/--no-rerun-started", help="Also if its command may have started."),
+        typer.Option(
+            "--rerun-started/--no-rerun-started", help="Also if its command may have started."
+        ),
     ] = None,
     guest_faults: Annotated[
-        str | None, Help(help="Whose fault a dying guest is: environment or task.")
+        str | None, typer.Option(help="Whose fault a dying guest is: environment or task.")
     ] = None,
     egress: Annotated[
-        list[str] | None, Help(help="HOST:PORT that the forks may reach; again for more.")
+        list[str] | None, typer.Option(help="HOST:PORT that the forks may reach; again for more.")
     ] = None,
-    label: Annotated[list[str] | None, Help(help="K=V to find the run by; again for more.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="K=V to find the run by; again for more.")
+    ] = None,
     queue_timeout: Annotated[
-        float | None, Help(help="How long a fork may wait for a place, seconds.")
+        float | None, typer.Option(help="How long a fork may wait for a place, seconds.")
     ] = None,
     idempotency_key: Annotated[
-        str | None, Help(help="The same key starts the same run once.")
+        str | None, typer.Option(help="The same key starts the same run once.")
     ] = None,
 ) -> Step:
     """Raises typer.BadParameter for what does not go together."""
@@ -124,6 +135,7 @@ def with_step(function: Callable[..., None]) -> Callable[..., None]:
         step = read_step(**{name: given.pop(name) for name in options})
         function(step=step, **given)
 
+    # typer reads the signature; the wrapped function's own would win over it.
     parameters = [*options.values(), *rest]
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
