@@ -11,6 +11,7 @@ from typing import Annotated, ParamSpec, TypeVar, cast
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
+from app.api.nearest import not_known
 from app.api.ready import Readiness
 from app.errors import BadRequest
 from app.ports import Ports, Wakes
@@ -51,11 +52,10 @@ def refuse_unknown_query(request: Request) -> None:
     """A query parameter that a route does not know is refused like an unknown field of a body."""
     known = {param.alias for param in request.scope["route"].dependant.query_params}
     unknown = sorted(request.query_params.keys() - known)
-    if unknown:
-        raise BadRequest(
-            "unknown_field",
-            f"query {unknown[0][:100]}: is not known; known are: {', '.join(sorted(known)) or 'none'}",
-            fields=[
-                {"field": f"query {name[:100]}", "problem": "is not known"} for name in unknown
-            ],
-        )
+    if not unknown:
+        return
+    fields = [
+        {"field": f"query {name[:100]}", "problem": not_known(name, known)} for name in unknown[:20]
+    ]
+    message = "; ".join(f"{field['field']}: {field['problem']}" for field in fields)
+    raise BadRequest("unknown_field", message, fields=fields)

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_jsonable_python
 from starlette.exceptions import HTTPException
 
-from app.api.nearest import nearest_key
+from app.api.nearest import keys_beside, not_known
 from app.errors import BadRequest, NotFound, PromigenceError, TooLarge, Unavailable
 
 log = logging.getLogger(__name__)
@@ -105,8 +105,7 @@ def _field(request: Request, fault: Any) -> dict[str, str]:
         return {"field": "", "problem": f"is not JSON (at character {path[0]})"}
     problem = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
-        near = nearest_key(request.scope["route"], path)
-        problem = f"is not known{f'; did you mean {near}?' if near else ''}"
+        problem = not_known(str(path[-1]), keys_beside(request.scope["route"], path))
     dotted = ".".join(str(part)[:100] for part in path)
     return {"field": dotted if where == "body" else f"{where} {dotted}", "problem": problem}
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
 
-def nearest_key(route: Any, path: Sequence[int | str]) -> str | None:
-    """The known key nearest to the last part of `path` in the body of a route; None when none is near."""
+def not_known(key: str, known: Iterable[str]) -> str:
+    """What is wrong with an unknown key, in words, with the known one that is nearest if one is near."""
+    near = get_close_matches(key[:100], list(known), n=1, cutoff=0.5)
+    return "is not known" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def keys_beside(route: Any, path: Sequence[int | str]) -> list[str]:
+    """The keys that are known at the place of the last part of `path`, in the body of a route."""
     body = getattr(route, "body_field", None)
-    *parents, wrong = path
-    known = _keys_at(body.field_info.annotation if body else None, parents)
-    near = get_close_matches(str(wrong)[:100], known, n=1, cutoff=0.5)
-    return near[0] if near else None
+    return _keys_at(body.field_info.annotation if body else None, path[:-1])
 
 
 def _keys_at(annotation: Any, parents: Sequence[int | str]) -> list[str]:

@@ -141,7 +141,10 @@ def test_a_quote_may_leave_its_command_open_and_a_start_may_not() -> None:
         ({"exec": {"sh": "true", "cwd": "/a/../b"}}, "exec.cwd"),
         ({"exec": {"sh": "true", "user": "a b"}}, "exec.user"),
         ({"exec": {"sh": "true", "environment_exit_codes": [0]}}, "exec.environment_exit_codes.0"),
-        ({"exec": {"sh": "true", "environment_exit_codes": [256]}}, "exec.environment_exit_codes.0"),
+        (
+            {"exec": {"sh": "true", "environment_exit_codes": [256]}},
+            "exec.environment_exit_codes.0",
+        ),
         ({"grade": {"sh": "true", "environment_exit_codes": [1]}}, "grade.environment_exit_codes"),
         ({"environment_retries": -1}, "environment_retries"),
         ({"environment_retries": 11}, "environment_retries"),
@@ -170,7 +173,9 @@ def test_groups_have_limits_and_counts_of_their_own() -> None:
     assert _refused(StartBody, {**step, "groups": [group] * 1001}) == ["groups"]
     assert _refused(StartBody, {**step, "groups": [group], "count": 2}) == [""]
     assert _refused(StartBody, {**step, "groups": [{**group, "kye": "x"}]}) == ["groups.0.kye"]
-    assert len(StartBody.model_validate({**step, "groups": [group] * 1000}).to_spec().groups) == 1000
+    assert (
+        len(StartBody.model_validate({**step, "groups": [group] * 1000}).to_spec().groups) == 1000
+    )
 
 
 def test_the_longest_command_that_linux_takes_is_taken() -> None:

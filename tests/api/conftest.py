@@ -1,0 +1,28 @@
+"""The API over a fresh deployment for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.world import Door, open_door
+from tests.flow.stage import Stage, definition
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    """One host, nothing built."""
+    stage = Stage(tmp_path)
+    opened = open_door(stage, tmp_path)
+    with opened.client:
+        yield opened
+    stage.stores.close()
+
+
+@pytest.fixture
+def suite(door: Door) -> Door:
+    """One host with `task-suite@1` stored."""
+    assert door.stage.build(definition())["snapshot"] == "task-suite@1"
+    return door
