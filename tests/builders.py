@@ -20,7 +20,7 @@ HOST = "host0"
 SHAPE = Shape(1, 512, 4)
 KEY = RestoreKey("qemu-10.0.2", "pc-q35-10.0", Accelerator.TCG, "max")
 # One micro-dollar a millisecond: what a machine costs can be read off its life.
-RATE = Rate(3_600_000_000, Basis.COMMITTED, "test-1")
+RATE = Rate(3_600_000, Basis.COMMITTED, "test-1")
 MICROS_PER_SECOND = 1000
 COMMAND = ExecSpec(("/bin/sh", "-c", "true"), timeout_ns=60 * NS_PER_SECOND)
 

@@ -111,7 +111,8 @@ def locked(statement: S) -> S:
 def insert_new(at: Connection, table: Table, row: Mapping[str, Any]) -> bool:
     """Insert a row unless one with its key is there (waiting for whoever is writing that key); whether it was new."""
     make = sqlite.insert if at.dialect.name == "sqlite" else postgresql.insert
-    return at.execute(make(table).values(row).on_conflict_do_nothing()).rowcount == 1
+    written = make(table).values(row).on_conflict_do_nothing().returning(*table.primary_key.columns)
+    return at.execute(written).first() is not None
 
 
 def pages(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -123,6 +123,7 @@ def _host(row: Row[Any], now_ns: int) -> Host:
         free_slots=row.free_slots,
         mounted=row.mounted,
         alive=now_ns - row.heartbeat_ns <= ALIVE_NS,
+        heartbeat_age_ns=max(0, now_ns - row.heartbeat_ns),
     )
 
 

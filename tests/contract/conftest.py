@@ -1,0 +1,71 @@
+"""The store's tests run on SQLite and on a real PostgreSQL; one that cannot start fails them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from infra.fakes.clock import ManualClock
+from infra.store import create_store
+from infra.store.tables import METADATA
+from tests.contract import postgres
+from tests.contract.rows import Rows
+
+SECRET = b"a deployment's own secret"
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A server of this session's own, its one database migrated."""
+    with postgres.server() as url:
+        migrate(url)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated database that each test gets a copy of."""
+    path = tmp_path_factory.mktemp("template") / "store.db"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty, migrated database of each kind."""
+    if request.param == "postgresql":
+        empty: str = request.getfixturevalue("postgres_url")
+        truncate(empty)
+        return empty
+    template: Path = request.getfixturevalue("sqlite_template")
+    shutil.copy(template, tmp_path / "store.db")
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def rows(url: str) -> Iterator[Rows]:
+    """A store on it with a manual clock; whatever a test did, the laws hold at its end."""
+    clock = ManualClock()
+    store = create_store(url, key_secret=SECRET, now_ns=clock.wall_ns)
+    made = Rows(store, clock)
+    yield made
+    made.check_laws()
+    store.close()
+
+
+def migrate(url: str) -> None:
+    store = create_store(url)
+    store.migrate()
+    store.close()
+
+
+def truncate(url: str) -> None:
+    store = create_store(url)
+    with store.database.write() as at:
+        names = ", ".join(f'"{table.name}"' for table in METADATA.sorted_tables)
+        at.execute(text(f"TRUNCATE {names}"))
+    store.close()

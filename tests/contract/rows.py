@@ -1,0 +1,145 @@
+"""A store under test, with the verbs that tests need and the laws that must hold after each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from app.domain.failure import Failure
+from app.domain.fork import EndReason
+from app.domain.money import NS_PER_SECOND
+from app.domain.placement import choose
+from app.domain.run import Claimed, Closed, Closing, Fork, Result, Run
+from infra.fakes.clock import ManualClock
+from infra.store import Stores
+from infra.store.tables import (
+    LedgerKind,
+    attempts,
+    forks,
+    hosts,
+    is_live,
+    is_open,
+    ledger,
+    runs,
+)
+from tests import builders as a
+
+
+class Rows:
+    """A store with a manual clock. Seconds are those of the host, whose clock began at 0."""
+
+    def __init__(self, store: Stores, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+
+    def host(self, host_id: str = a.HOST, slots: int = 16, **more: Any) -> None:
+        self.store.hosts.register(a.fingerprint(host_id, **more), slots)
+
+    def start(self, count: int = 1, budget_micros: int | None = None, **more: Any) -> Run:
+        run, its_forks = a.step(count, budget_micros, **more)
+        self.store.runs.start(run, its_forks, None)
+        return run
+
+    def place(self) -> int:
+        waiting = self.store.hosts.waiting(10_000)
+        return len(self.store.hosts.assign(choose(waiting, self.store.hosts.list())))
+
+    def open(self, host_id: str = a.HOST, claim: str = "worker1", at_s: float = 0) -> Claimed:
+        opened = self.try_open(host_id, claim, at_s)
+        assert opened is not None
+        return opened
+
+    def try_open(
+        self, host_id: str = a.HOST, claim: str = "worker1", at_s: float = 0
+    ) -> Claimed | None:
+        boot_ns = int(at_s * NS_PER_SECOND)
+        return self.store.attempts.open(host_id, claim, f"boot-of-{host_id}", boot_ns, None)
+
+    def ready(self, claimed: Claimed, at_s: float = 2) -> Claimed:
+        sample = claimed.attempt.attempt_id.ljust(32, "0")
+        checking = self.store.attempts.checking(claimed, (), sample)
+        return self.store.attempts.ready(checking, int(at_s * NS_PER_SECOND), ())
+
+    def close(
+        self,
+        claimed: Claimed,
+        at_s: float,
+        then: EndReason | None = EndReason.COMMAND_PASSED,
+        failure: Failure | None = None,
+        result: Result | None = None,
+    ) -> Closed:
+        boot_ns = int(at_s * NS_PER_SECOND)
+        closing = Closing(boot_ns, then, result or Result(), failure)
+        return self.store.attempts.close(claimed, closing)
+
+    def started(self, count: int = 1, budget_micros: int | None = None, **more: Any) -> Claimed:
+        """The first fork of a new run, its machine open on `host0`."""
+        self.host()
+        self.start(count, budget_micros, **more)
+        self.place()
+        return self.open()
+
+    def run(self, run_id: str) -> Run:
+        return self.store.runs.get(a.PROJECT, run_id)
+
+    def fork(self, fork_id: str) -> Fork:
+        return self.store.runs.fork(a.PROJECT, fork_id)
+
+    def check_laws(self) -> None:
+        """What holds at every instant, whatever was done before."""
+        with self.store.database.read() as at:
+            _check_runs(at)
+            _check_leases(at)
+            _check_rooms(at)
+
+
+def _check_runs(at: Connection) -> None:
+    for run in at.execute(select(runs)):
+        split = (run.pool_micros, run.granted_micros, run.charged_micros)
+        assert min(split) >= 0
+        assert sum(split) == run.budget_micros
+        assert run.charged_micros <= run.quote.cap_micros
+        assert run.granted_micros == _sum(at, forks.c.grant_micros, forks.c.run_id == run.run_id)
+        of_run = attempts.c.run_id == run.run_id
+        assert run.charged_micros == _sum(at, attempts.c.charged_micros, of_run)
+        booked = [
+            _sum(at, ledger.c[name], ledger.c.run_id == run.run_id)
+            for name in ("pool_micros", "granted_micros", "charged_micros")
+        ]
+        assert tuple(booked) == split
+        live = at.execute(select(func.count()).where(forks.c.run_id == run.run_id, is_live))
+        assert (run.state == "ended") == (live.scalar_one() == 0)
+
+
+def _check_leases(at: Connection) -> None:
+    """No machine may cost more than its fork's grant, and no fork has two machines."""
+    machines = at.execute(
+        select(attempts, forks.c.grant_micros)
+        .join(forks, forks.c.fork_id == attempts.c.fork_id)
+        .where(is_open)
+    ).all()
+    for machine in machines:
+        whole = -(-machine.lease_ns * machine.micros_per_hour // (3600 * NS_PER_SECOND))
+        assert whole <= machine.grant_micros
+    assert len({machine.fork_id for machine in machines}) == len(machines)
+    charged = at.execute(select(ledger.c.subject_id).where(ledger.c.kind == LedgerKind.CHARGE))
+    booked = list(charged.scalars())
+    assert len(booked) == len(set(booked))
+
+
+def _check_rooms(at: Connection) -> None:
+    for host in at.execute(select(hosts)):
+        here = (forks.c.host_id == host.host_id, is_live)
+        assert (
+            host.free_slots
+            == host.slots - at.execute(select(func.count()).where(*here)).scalar_one()
+        )
+        assert host.free_memory_mib == host.memory_mib - _sum(at, forks.c.memory_mib, *here)
+        assert host.free_disk_gib == host.disk_gib - _sum(at, forks.c.disk_gib, *here)
+
+
+def _sum(at: Connection, column: Any, *conditions: Any) -> int:
+    return int(
+        at.execute(select(func.coalesce(func.sum(column), 0)).where(*conditions)).scalar_one()
+    )
