@@ -134,7 +134,7 @@ def logs(
 
 @app.command()
 def migrate(directory: Dir = HERE) -> None:
-    """Bring the database up to this release; `up` does it by itself."""
+    """Bring the database up to this release; `up` and `serve` do it by themselves."""
     from infra import wiring
 
     wiring.migrate(load(directory))
@@ -144,8 +144,11 @@ def migrate(directory: Dir = HERE) -> None:
 def serve(directory: Dir = HERE) -> None:
     """The API."""
     from infra import serve as api
+    from infra import wiring
 
-    api.run(_process(directory))
+    settings = _process(directory)
+    wiring.migrate(settings)
+    api.run(settings)
 
 
 @app.command()

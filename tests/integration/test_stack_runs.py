@@ -1,0 +1,122 @@
+"""Work done through SDK, API, Redis, Celery and back, while parts of the stack are lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import redis
+
+from infra.queue import CONTROL, host_queue
+from promigence import Promigence
+from tests.integration.stacks import Stack, kill, until
+
+
+def test_a_step_of_twenty_forks_passes(client: Promigence) -> None:
+    run = client.runs.start(
+        "task-suite",
+        count=20,
+        spend_cap=1.0,
+        verify_each=True,
+        exec={"sh": "sim: 0.1s print done exit 0"},
+    )
+
+    report = client.runs.wait(run["run_id"], timeout=30)
+
+    assert report["totals"]["passed"] == 20
+    assert len({fork["fork_id"] for fork in report["forks"]}) == 20
+    assert all(fork["stdout_tail"] == "done\n" for fork in report["forks"])
+    assert 0 < report["cost"]["total_usd"] <= 1.0
+
+
+def test_eight_commands_of_a_held_fork_at_once(client: Promigence) -> None:
+    run = client.runs.start("task-suite", count=1, spend_cap=1.0, hold_seconds=60)
+    fork_id = _held(client, run["run_id"])
+
+    with ThreadPoolExecutor(8) as pool:
+        ended = list(
+            pool.map(
+                lambda n: client.forks.exec(fork_id, {"sh": f"sim: 0.1s print {n} exit {n}"}),
+                range(8),
+            )
+        )
+
+    assert [each["exit_code"] for each in ended] == list(range(8))
+    assert [each["stdout"] for each in ended] == [f"{n}\n" for n in range(8)]
+    released = client.forks.release(fork_id, passed=True)
+    assert released["outcome"] == "passed"
+
+
+def test_lost_bells_are_rung_again_from_the_rows(stack: Stack, client: Promigence) -> None:
+    worker = stack.pid("worker")
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        run = client.runs.start("task-suite", count=3, spend_cap=1.0, exec={"sh": "sim: exit 0"})
+        with _redis(stack) as broker:
+            # The worker is still, so what was rung is in its queues.
+            until(lambda: broker.llen(CONTROL) > 0, "a bell in the queue")
+            broker.delete(CONTROL, host_queue(_host(client)))
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+    report = client.runs.wait(run["run_id"], timeout=30)
+
+    assert report["totals"]["passed"] == 3
+
+
+def test_the_queue_is_lost_and_comes_back_under_a_run(stack: Stack, client: Promigence) -> None:
+    run = client.runs.start("task-suite", count=6, spend_cap=1.0, exec={"sh": "sim: 1s exit 0"})
+
+    kill(stack.pid("redis"))
+    report = client.runs.wait(run["run_id"], timeout=40)
+
+    assert report["totals"]["passed"] == 6
+
+
+def test_a_killed_worker_leaves_no_fork_undecided(stack: Stack, client: Promigence) -> None:
+    """Simulated machines die with their worker: what had begun is an environment failure, the rest is replaced."""
+    run = client.runs.start("task-suite", count=4, spend_cap=1.0, exec={"sh": "sim: 300s exit 0"})
+    until(lambda: client.runs.get(run["run_id"])["progress"]["running"] == 4, "four running forks")
+    before = stack.pid("worker")
+
+    kill(before)
+    report = client.runs.wait(run["run_id"], timeout=40)
+
+    assert report["totals"]["env_failed"] == 4
+    assert all(fork["reward"] is None and fork["failure"] for fork in report["forks"])
+    assert stack.pid("worker") != before
+
+
+def test_flower_is_shut_to_strangers(stack: Stack) -> None:
+    url = httpx2.URL(stack.environment()["FLOWER_URL"])
+    bare = url.copy_with(username=None, password=None)
+    with httpx2.Client(timeout=10) as visitor:
+        assert visitor.get(bare).status_code == 401
+        assert visitor.get(bare, auth=("promigence", "wrong")).status_code == 401
+        assert visitor.get(bare.join("/api/workers")).status_code == 401
+        known = visitor.get(url, follow_redirects=True)
+    assert known.status_code == 200
+    assert "worker@" in known.text
+
+
+def test_every_part_answers_its_probe(stack: Stack) -> None:
+    def all_ready() -> bool:
+        return all(part["ready"] for part in stack.status().values())
+
+    until(all_ready, "every part ready after what was done to them")
+    assert {"redis", "api", "worker", "billing", "flower"} <= set(stack.status())
+
+
+def _held(client: Promigence, run_id: str) -> str:
+    until(lambda: client.runs.forks(run_id)[0]["state"] == "ready", "a fork that is ready")
+    return client.runs.forks(run_id)[0]["fork_id"]
+
+
+def _host(client: Promigence) -> str:
+    return client.hosts.list()[0]["host_id"]
+
+
+def _redis(stack: Stack) -> redis.Redis:
+    return redis.Redis(unix_socket_path=str(stack.run_dir / "redis.sock"))
