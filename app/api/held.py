@@ -60,6 +60,7 @@ def _ended(fork: Fork) -> Conflict:
     return Conflict(
         "fork_ended",
         f"{fork.fork_id} was ended ({reason.value if reason else 'unknown'}); its commands with it",
+        fork_id=fork.fork_id,
         outcome=fork.outcome.value if fork.outcome else None,
         reason=reason.value if reason else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from app.domain.machine import Command
 from app.domain.quote import Timing
@@ -15,6 +16,13 @@ GUEST_PROXY = "http://127.0.0.1:3128"
 def digest(spec: RunSpec) -> str:
     """sha256 of everything that was asked for, snapshot versions pinned: a quote holds for exactly this."""
     return hashlib.sha256(repr(spec).encode()).hexdigest()
+
+
+def with_open_command(spec: RunSpec) -> RunSpec:
+    """The same step with its command not said, only its limit: what a quote may be asked for before it is known."""
+    if spec.exec is None:
+        return spec
+    return replace(spec, exec=ExecSpec(argv=(), timeout_ns=spec.exec.timeout_ns))
 
 
 def timing(spec: RunSpec, definition: Definition) -> Timing:

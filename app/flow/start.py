@@ -9,7 +9,7 @@ from app.domain.ledger import equal_grants
 from app.domain.money import cost_micros
 from app.domain.quote import smallest_lease_ns
 from app.domain.run import Fork, Run, RunKind, RunSpec, RunState
-from app.domain.spec import digest
+from app.domain.spec import digest, with_open_command
 from app.errors import Conflict
 from app.flow._once import Answer, ReceiptOf, Token, once
 from app.flow._priced import Step, priced
@@ -45,7 +45,7 @@ def _at_quote(ports: Ports, project_id: str, step: Step, quote_id: str | None) -
     if quote_id is None:
         return step
     held, spec_sha256 = ports.quotes.get(project_id, quote_id)
-    if spec_sha256 != digest(step.spec):
+    if spec_sha256 not in (digest(step.spec), digest(with_open_command(step.spec))):
         raise Conflict(
             "quote_mismatch", f"quote {quote_id} was made for other arguments; quote these first"
         )

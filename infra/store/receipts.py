@@ -35,10 +35,6 @@ class Receipts:
         with self._database.write() as at:
             keep_receipt(at, project_id, receipt, self._database.now_ns(at))
 
-    def keep(self, project_id: str, receipt: Receipt) -> None:
-        with self._database.write() as at:
-            keep_receipt(at, project_id, receipt, self._database.now_ns(at))
-
 
 def keep_receipt(at: Connection, project_id: str, receipt: Receipt | None, now_ns: int) -> None:
     """Write a receipt with its effect. Raises Conflict(idempotency_race) if another call wrote it first."""

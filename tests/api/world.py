@@ -137,8 +137,12 @@ def raw(
     headers: Iterable[tuple[str, str]] = (),
     chunks: Iterable[bytes] = (),
     query: str = "",
+    silent: bool = False,
 ) -> Raw:
-    """One request by ASGI's own messages: a body is handed out chunk by chunk, as a socket would."""
+    """One request by ASGI's own messages: a body is handed out chunk by chunk, as a socket would.
+
+    A `silent` sender stops after its chunks and does not say that they were all.
+    """
     said = [("authorization", f"Bearer {door.key}"), *headers]
     scope: Scope = {
         "type": "http",
@@ -164,6 +168,8 @@ def raw(
             await anyio.sleep_forever()
         chunk = next(left, None)
         ended = chunk is None
+        if ended and silent:
+            await anyio.sleep_forever()
         return {"type": "http.request", "body": chunk or b"", "more_body": chunk is not None}
 
     async def send(message: Message) -> None:
