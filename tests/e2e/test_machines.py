@@ -11,17 +11,41 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.machine import Bundle, Deadline, Shape
+from app.domain.machine import Accelerator, Bundle, Deadline, Shape
 from app.errors import EnvironmentFault, FailureKind
 from infra import manifest
 from infra.bundles import LocalBundles
 from infra.image.images import LocalImages
 from infra.qemu.disks import DISK_ID_BYTES, DISK_ID_OFFSET
+from infra.qemu.fingerprint import TCG_CPU
 from infra.qemu.home import Home
+from infra.qemu.probe import Trial, boots
 from tests.e2e.conftest import SECOND_NS, SHAPE, Factory, Frozen, Host
 from tests.e2e.processes import status_of
 
 pytestmark = pytest.mark.machines
+
+
+# The host
+
+
+def test_the_probe_that_judges_kvm_boots_our_guest_where_it_can(
+    host: Host, images: LocalImages
+) -> None:
+    image, qemu = images.boot_image("busybox"), host.means.hypervisor
+    trial = Trial(qemu.program, qemu.key.machine_type, image.kernel, image.initramfs)
+    assert boots(trial, Accelerator.TCG, TCG_CPU, within_s=60.0) is None
+
+
+def test_the_fingerprint_says_what_runs_here_and_why(host: Host) -> None:
+    seen = host.fingerprint
+    (key,) = seen.restore_keys
+    assert key.accelerator is seen.accelerator
+    assert key.machine_type.startswith("pc-q35-")
+    assert seen.accelerator_reason
+    assert seen.boot_id == host.clock.boot_id()
+    assert seen.memory_mib > SHAPE.memory_mib
+    assert (host.means.first_uid is None) == any("root" in missing for missing in seen.missing)
 
 
 # A frozen machine
