@@ -117,7 +117,7 @@ def _argv(trial: Trial, accelerator: Accelerator, cpu_model: str) -> list[str]:
         *("-accel", accelerator.value, "-cpu", f"{cpu_model},enforce", "-m", "256M"),
         *("-serial", "stdio"),
         *("-kernel", str(trial.kernel), "-initrd", str(trial.initramfs)),
-        *("-append", "console=ttyS0 loglevel=6 panic=-1"),
+        *("-append", "console=ttyS0 loglevel=7 panic=-1"),
     ]
 
 
