@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from app.domain.rates import RateCard
 from app.errors import Unavailable
@@ -16,6 +17,7 @@ from app.ports.bundle import Limits
 from infra.blobs import FolderBlobs
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
+from infra.egress import EgressProxy
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import TICK_S, World
@@ -105,10 +107,26 @@ def _real_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
     with ExitStack() as opened:
         machines = QemuMachines(root, means, fingerprint, clock)
         opened.callback(machines.close)
-        guest = SshGuest(lambda name: root / name, events)
+        egress = EgressProxy(settings.egress_allow, _control_plane(settings))
+        guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)
         bundles = LocalBundles(settings.dir / "bundles")
         yield HostPorts(settings.host_id, new_id("claim"), machines, guest, bundles)
+
+
+def _control_plane(settings: Settings) -> tuple[str, ...]:
+    """The `host:port` of our own parts: no machine reaches them, whatever the operator's patterns say."""
+    urls = (urlsplit(settings.broker_url), urlsplit(settings.database))
+    return (
+        f"{settings.api_host}:{settings.api_port}",
+        f"{settings.flower_host}:{settings.flower_port}",
+        *(f"{url.hostname}:{url.port or _port_of(url.scheme)}" for url in urls if url.hostname),
+    )
+
+
+def _port_of(scheme: str) -> int:
+    """Where a URL that names no port leads."""
+    return 5432 if scheme.startswith("postgresql") else 6379
 
 
 @contextmanager

@@ -18,7 +18,6 @@ REAP_PERIOD_S = 30.0
 def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
     """Register this host and adopt its machines; inside, keep leases, obey wishes, and reap what no row owns."""
     ports.hosts.register(host.machines.fingerprint(), slots)
-    recover.adopt(ports, host)
     stop = threading.Event()
     paces = [
         _pace("host", lambda: recover.watch_host(ports, host), stop, 1.0),
@@ -26,6 +25,8 @@ def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
         _pace("reap", lambda: recover.reap(ports, host), stop, REAP_PERIOD_S),
     ]
     try:
+        # With many machines this takes a while, and the host must not look dead meanwhile.
+        recover.adopt(ports, host)
         yield
     finally:
         stop.set()

@@ -91,15 +91,17 @@ def down(
 
 @app.command()
 def status(directory: Dir = HERE, as_json: Json = False) -> None:
-    """The parts of the stack, each asked for a piece of its work now. Exit code 1 unless all are ready."""
+    """The parts of the stack, each asked for a piece of its work now. Exit code 1 unless all are ready (not with
+    --json, where the answer says it).
+    """
     from workers.stack import status as seen
 
     found = seen.status(directory)
     if as_json:
         _print_json([dataclasses.asdict(part) for part in found])
-    else:
-        for part in found:
-            print(f"{part.name:12} {part.pid or '-':>8}  {part.detail or 'ready'}")
+        return
+    for part in found:
+        print(f"{part.name:12} {part.pid or '-':>8}  {part.detail or 'ready'}")
     if not found or not all(part.ready for part in found):
         raise typer.Exit(FAILED)
 

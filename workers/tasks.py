@@ -19,6 +19,7 @@ from app.flow import exec as held_exec
 from app.ports import HostPorts, Ports
 from infra.queue import CeleryBells, Task
 from workers.gate import Gate
+from workers.turns import Turns
 
 # A fork task goes on to the next fork for this long, then rings for the rest: one bell serves a batch, and a worker
 # that is to stop waits for one fork at most.
@@ -36,6 +37,7 @@ class Bench:
     bells: CeleryBells
     forks: Gate
     builds: Gate
+    turns: Turns = field(default_factory=Turns)
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
@@ -67,11 +69,11 @@ def register(app: Celery, bench: Bench) -> None:
 
     @app.task(name=Task.COLLECT.value)
     def _collect(attempt_id: str) -> None:
-        collect.collect(ports, host, attempt_id)
+        bench.turns.take(attempt_id, "collect", lambda: collect.collect(ports, host, attempt_id))
 
     @app.task(name=Task.STOP.value)
     def _stop(attempt_id: str) -> None:
-        stop.stop(ports, host, attempt_id)
+        bench.turns.take(attempt_id, "stop", lambda: stop.stop(ports, host, attempt_id))
 
     @app.task(name=Task.ECHO.value)
     def _echo(token: str) -> None:
