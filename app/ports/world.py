@@ -66,9 +66,8 @@ class Machines(Protocol):
         `into`, read-only.
 
         `boot_id` is the guest's, as `Guest.quiesce` returned it. The template is gone afterwards. The
-        bundle's id is the
-        name of `into`; it has a manifest with the sha256 of every 2 MiB chunk. Raises EnvironmentFault(guest_lost,
-        host_disk_full).
+        bundle's id is the name of `into`; it has a manifest with the sha256 of every 2 MiB chunk.
+        Raises EnvironmentFault(guest_lost, restore_failed, host_disk_full).
         """
         ...
 
