@@ -18,6 +18,8 @@ from app.domain.machine import MonitorEvent
 from app.ports import Clock
 
 EVENTS_KEPT = 64
+# A monitor answers within milliseconds; a host on which hundreds of machines start at once does not.
+COMMAND_TIMEOUT_S = 30.0
 LINE_LIMIT_BYTES = 1 << 20
 
 Message = dict[str, Any]
@@ -92,7 +94,7 @@ class Monitor:
         self.execute("qmp_capabilities", timeout_s)
         self.execute("migrate-set-capabilities", timeout_s, capabilities=[events])
 
-    def execute(self, command: str, timeout_s: float = 10.0, **arguments: object) -> Any:
+    def execute(self, command: str, timeout_s: float = COMMAND_TIMEOUT_S, **arguments: object) -> Any:
         """Run one command and return what it returns.
 
         Raises MonitorRefusedError, MonitorSilentError, MonitorLostError.

@@ -179,6 +179,17 @@ def test_the_program_has_a_user_of_its_own_and_no_way_back(kept: Kept) -> None:
     assert status["NoNewPrivs"] == "1"
 
 
+def test_the_program_stands_back_behind_its_keeper(kept: Kept) -> None:
+    handle = kept.start("/bin/sleep", "1000")
+    assert os.getpriority(os.PRIO_PROCESS, handle.pid) == 10
+    assert os.getpriority(os.PRIO_PROCESS, handle.keeper_pid) == 0
+    assert os.getsid(handle.pid) == handle.pid
+    group = Path(f"/proc/{handle.pid}/autogroup")
+    if group.exists():
+        assert group.read_text().endswith(" nice 10\n")
+        assert Path(f"/proc/{handle.keeper_pid}/autogroup").read_text().endswith(" nice 0\n")
+
+
 def test_the_program_sees_nothing_of_our_environment(kept: Kept) -> None:
     handle = kept.start("/bin/sleep", "1000")
     assert Path(f"/proc/{handle.pid}/environ").read_bytes() == b""
