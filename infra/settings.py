@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import socket
+import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -37,7 +38,7 @@ class Settings(BaseSettings):
 
     dir: Path = Path(".promigence")
     # What `make setup` built: the keeper, the guest's kernel and tools, base images.
-    products: Path = Path(".promigence")
+    products: Path = Field(default_factory=lambda: _products())
     run_dir: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -151,6 +152,12 @@ def runtime_dir(directory: Path) -> Path:
 def inherited() -> dict[str, str]:
     """What a process that we start keeps of our environment: no secrets, no proxies, no Python switches."""
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
+def _products() -> Path:
+    """Set-up builds beside the virtual environment that we run in; without one, here."""
+    beside = Path(sys.prefix).parent / ".promigence"
+    return beside if beside.is_dir() else Path(".promigence")
 
 
 def _runtime_root() -> Path:

@@ -31,6 +31,7 @@ from workers.probes import wait_until_well
 from workers.stack.down import Say, bring_down
 from workers.stack.status import asking, status
 from workers.stack.supervise import places_of, redis_binary, server_argv
+from workers.watch import Deaf
 
 PROJECT = "default"
 KEY_NAME = "make up"
@@ -99,8 +100,7 @@ def _already_up(directory: Path, wanted: Wanted, say: Say) -> Settings:
 def _bring_up(places: Places, wanted: Wanted, say: Say) -> Settings:
     make_directories(places)
     settings = _settings(places, wanted)
-    if settings.redis_url is None and redis_binary() is None:
-        raise Unavailable("no_redis", "no redis-server on the path: run `make setup`")
+    _need(settings)
     write_private(places.directory / SETTINGS_FILE, as_lines(settings))
     api_key = _fresh_key(settings)
     supervisor = _start_supervisor(places)
@@ -115,6 +115,14 @@ def _bring_up(places: Places, wanted: Wanted, say: Say) -> Settings:
         raise Unavailable("stack_not_ready", _complaint(places, ailing), parts=ailing)
     write_private(places.environment, _environment(settings, api_key))
     return settings
+
+
+def _need(settings: Settings) -> None:
+    """What no part can do without, asked before any is started. Raises Unavailable, saying what to install."""
+    if settings.redis_url is None and redis_binary() is None:
+        raise Unavailable("no_redis", "no redis-server on the path: run `make setup`")
+    with wiring.host(settings, Deaf()):
+        pass
 
 
 def _settings(places: Places, wanted: Wanted) -> Settings:
