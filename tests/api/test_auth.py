@@ -71,8 +71,8 @@ def test_there_are_routes_to_hold_this_against() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), CLOSED)
-def test_no_route_answers_without_a_key(door: Door, method: str, path: str) -> None:
-    answer = _call(door, method, path, {"Authorization": ""})
+def test_no_route_answers_without_a_key(still: Door, method: str, path: str) -> None:
+    answer = _call(still, method, path, {"Authorization": ""})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert method == "HEAD" or answer.json()["error"]["code"] == "unauthorized"
@@ -130,10 +130,10 @@ def test_a_stranger_did_no_harm(furnished: Door) -> None:
         "Bearer  {key}",
     ],
 )
-def test_every_wrong_key_gets_the_same_answer(door: Door, header: str) -> None:
-    said = header.format(key=door.key)
-    answer = door.client.get("/v1/hosts", headers={"Authorization": said})
-    missing = door.client.get("/v1/hosts", headers={"Authorization": ""})
+def test_every_wrong_key_gets_the_same_answer(still: Door, header: str) -> None:
+    said = header.format(key=still.key)
+    answer = still.client.get("/v1/hosts", headers={"Authorization": said})
+    missing = still.client.get("/v1/hosts", headers={"Authorization": ""})
     assert answer.status_code == 401
     told, known = answer.json()["error"], missing.json()["error"]
     assert {**told, "request_id": ""} == {**known, "request_id": ""}
@@ -150,11 +150,11 @@ def test_a_revoked_key_is_refused_at_once_and_like_a_wrong_one(door: Door) -> No
     assert revoked.json()["error"]["message"] == wrong.json()["error"]["message"]
 
 
-def test_a_key_is_asked_for_before_anything_of_the_body_is_read(door: Door) -> None:
-    answer = door.client.post("/v1/runs", content=b"{", headers={"Authorization": ""})
+def test_a_key_is_asked_for_before_anything_of_the_body_is_read(still: Door) -> None:
+    answer = still.client.post("/v1/runs", content=b"{", headers={"Authorization": ""})
     assert answer.status_code == 401
 
 
-def test_the_scheme_may_be_written_in_any_case(door: Door) -> None:
-    header = {"Authorization": f"bearer {door.key}"}
-    assert door.client.get("/v1/hosts", headers=header).status_code == 200
+def test_the_scheme_may_be_written_in_any_case(still: Door) -> None:
+    header = {"Authorization": f"bearer {still.key}"}
+    assert still.client.get("/v1/hosts", headers=header).status_code == 200

@@ -16,8 +16,8 @@ from tests.api.world import STEP, Door, raw
 JSON = {"Content-Type": "application/json"}
 
 
-def test_an_error_has_one_shape_and_the_id_of_its_request(door: Door) -> None:
-    answer = door.client.get("/v1/runs/run_none")
+def test_an_error_has_one_shape_and_the_id_of_its_request(still: Door) -> None:
+    answer = still.client.get("/v1/runs/run_none")
     assert answer.status_code == 404
     assert list(answer.json()) == ["error"]
     error = answer.json()["error"]
@@ -26,8 +26,10 @@ def test_an_error_has_one_shape_and_the_id_of_its_request(door: Door) -> None:
     assert error["request_id"] == answer.headers["x-request-id"]
 
 
-def test_every_answer_has_its_own_request_id_and_the_headers_of_safety(door: Door) -> None:
-    answers = [door.client.get(path) for path in ("/healthz", "/v1/hosts", "/nowhere", "/v1/hosts")]
+def test_every_answer_has_its_own_request_id_and_the_headers_of_safety(still: Door) -> None:
+    answers = [
+        still.client.get(path) for path in ("/healthz", "/v1/hosts", "/nowhere", "/v1/hosts")
+    ]
     ids = [answer.headers["x-request-id"] for answer in answers]
     assert len(set(ids)) == len(ids)
     for answer in answers:
@@ -46,8 +48,8 @@ def test_every_answer_has_its_own_request_id_and_the_headers_of_safety(door: Doo
         ("GET", "/v1/quotes", 405, "method_not_allowed"),
     ],
 )
-def test_what_is_not_there(door: Door, method: str, path: str, status: int, code: str) -> None:
-    door.refused(method, path, status, code)
+def test_what_is_not_there(still: Door, method: str, path: str, status: int, code: str) -> None:
+    still.refused(method, path, status, code)
 
 
 @pytest.mark.parametrize(
@@ -64,23 +66,23 @@ def test_what_is_not_there(door: Door, method: str, path: str, status: int, code
         b'{"count": ' + b"9" * 5000 + b"}",
     ],
 )
-def test_what_is_no_step_is_a_bad_request(door: Door, body: bytes) -> None:
-    error = door.refused("POST", "/v1/runs", 400, "bad_request", content=body, headers=JSON)
+def test_what_is_no_step_is_a_bad_request(still: Door, body: bytes) -> None:
+    error = still.refused("POST", "/v1/runs", 400, "bad_request", content=body, headers=JSON)
     assert error["message"]
 
 
-def test_a_body_must_say_that_it_is_json(door: Door) -> None:
+def test_a_body_must_say_that_it_is_json(still: Door) -> None:
     body = json.dumps(STEP).encode()
-    door.refused(
+    still.refused(
         "POST", "/v1/runs", 400, "bad_request", content=body, headers={"Content-Type": "text/plain"}
     )
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_no_number_that_is_none_gets_in(door: Door, number: str) -> None:
+def test_no_number_that_is_none_gets_in(still: Door, number: str) -> None:
     body = json.dumps(STEP).replace("10.0", number)
     assert number in body
-    error = door.refused("POST", "/v1/quotes", 400, "bad_request", content=body, headers=JSON)
+    error = still.refused("POST", "/v1/quotes", 400, "bad_request", content=body, headers=JSON)
     assert error["details"]["fields"][0]["field"] == "spend_cap"
 
 
@@ -94,50 +96,50 @@ def test_no_number_that_is_none_gets_in(door: Door, number: str) -> None:
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_known_one(
-    door: Door, change: dict[str, Any], field: str, near: str | None
+    still: Door, change: dict[str, Any], field: str, near: str | None
 ) -> None:
-    error = door.refused("POST", "/v1/runs", 400, "unknown_field", json={**STEP, **change})
+    error = still.refused("POST", "/v1/runs", 400, "unknown_field", json={**STEP, **change})
     assert [fault["field"] for fault in error["details"]["fields"]] == [field]
     assert field in error["message"]
     assert ("did you mean" in error["message"]) is (near is not None)
     assert near is None or f"did you mean {near}?" in error["message"]
 
 
-def test_a_key_in_the_wrong_group_is_named_with_its_group(door: Door) -> None:
+def test_a_key_in_the_wrong_group_is_named_with_its_group(still: Door) -> None:
     groups = [{"snapshot": "a", "count": 1}, {"snapshot": "b", "count": 1, "evn": {}}]
     body = {"groups": groups, "spend_cap": 1.0, "hold_seconds": 1}
-    error = door.refused("POST", "/v1/runs", 400, "unknown_field", json=body)
+    error = still.refused("POST", "/v1/runs", 400, "unknown_field", json=body)
     assert error["message"] == "groups.1.evn: is not known; did you mean env?"
 
 
-def test_a_query_that_is_not_known_is_refused(door: Door) -> None:
-    error = door.refused("GET", "/v1/runs?labels=a", 400, "unknown_field")
+def test_a_query_that_is_not_known_is_refused(still: Door) -> None:
+    error = still.refused("GET", "/v1/runs?labels=a", 400, "unknown_field")
     assert error["details"]["fields"] == [
         {"field": "query labels", "problem": "is not known; did you mean label?"}
     ]
 
 
 @pytest.mark.parametrize("wait", ["-1", "25.1", "x", "nan", "inf"])
-def test_no_answer_may_be_waited_for_longer_than_it_may_hang(door: Door, wait: str) -> None:
-    error = door.refused("GET", f"/v1/runs/run_none?wait_seconds={wait}", 400, "bad_request")
+def test_no_answer_may_be_waited_for_longer_than_it_may_hang(still: Door, wait: str) -> None:
+    error = still.refused("GET", f"/v1/runs/run_none?wait_seconds={wait}", 400, "bad_request")
     assert error["details"]["fields"][0]["field"] == "query wait_seconds"
 
 
-def test_values_are_never_repeated_to_the_caller(door: Door) -> None:
+def test_values_are_never_repeated_to_the_caller(still: Door) -> None:
     secret = "sk-very-secret"
     for change in ({"exec": {"sh": 1, "env": {"KEY": [secret]}}}, {"count": secret}):
-        answer = door.client.post("/v1/runs", json={**STEP, **change})
+        answer = still.client.post("/v1/runs", json={**STEP, **change})
         assert answer.status_code == 400
         assert secret not in answer.text
 
 
-def test_many_faults_are_told_in_bounds(door: Door) -> None:
+def test_many_faults_are_told_in_bounds(still: Door) -> None:
     body = {**STEP, **{f"key{n}": 1 for n in range(1000)}}
-    error = door.refused("POST", "/v1/runs", 400, "unknown_field", json=body)
+    error = still.refused("POST", "/v1/runs", 400, "unknown_field", json=body)
     assert len(error["details"]["fields"]) == 20
 
 
-def test_a_body_over_the_limit_is_refused_by_its_length_before_it_is_sent(door: Door) -> None:
+def test_a_body_over_the_limit_is_refused_by_its_length_before_it_is_sent(still: Door) -> None:
     read = []
 
     def never() -> Iterator[bytes]:
@@ -146,14 +148,14 @@ def test_a_body_over_the_limit_is_refused_by_its_length_before_it_is_sent(door: 
 
     length = ("content-length", str(MAX_JSON_BYTES + 1))
     kind = ("content-type", "application/json")
-    seen = raw(door, "POST", "/v1/runs", headers=[length, kind], chunks=never())
+    seen = raw(still, "POST", "/v1/runs", headers=[length, kind], chunks=never())
     assert seen.status == 413
     assert seen.error["code"] == "too_large"
     assert seen.error["details"] == {"limit_bytes": MAX_JSON_BYTES}
     assert read == []
 
 
-def test_a_body_without_a_length_is_refused_at_the_limit(door: Door) -> None:
+def test_a_body_without_a_length_is_refused_at_the_limit(still: Door) -> None:
     taken = 0
 
     def chunks() -> Any:
@@ -163,7 +165,7 @@ def test_a_body_without_a_length_is_refused_at_the_limit(door: Door) -> None:
             yield b" " * 65536
 
     seen = raw(
-        door, "POST", "/v1/runs", headers=[("content-type", "application/json")], chunks=chunks()
+        still, "POST", "/v1/runs", headers=[("content-type", "application/json")], chunks=chunks()
     )
     assert (seen.status, seen.error["code"]) == (413, "too_large")
     assert taken <= MAX_JSON_BYTES + 65536

@@ -34,20 +34,20 @@ def test_bytes_are_kept_once_and_found(door: Door) -> None:
     assert (found.status_code, found.content) == (200, b"")
 
 
-def test_bytes_that_are_not_what_they_are_called(door: Door) -> None:
+def test_bytes_that_are_not_what_they_are_called(still: Door) -> None:
     path = f"/v1/files/{_sha256(b'content')}"
-    door.refused("PUT", path, 400, "hash_mismatch", content=b"other content")
-    assert door.client.head(path).status_code == 404
+    still.refused("PUT", path, 400, "hash_mismatch", content=b"other content")
+    assert still.client.head(path).status_code == 404
 
 
 @pytest.mark.parametrize("name", ["x", "0" * 63, "A" * 64, "..", "0" * 65])
-def test_a_name_is_a_hash(door: Door, name: str) -> None:
-    assert door.client.put(f"/v1/files/{name}", content=b"").status_code in (400, 404)
+def test_a_name_is_a_hash(still: Door, name: str) -> None:
+    assert still.client.put(f"/v1/files/{name}", content=b"").status_code in (400, 404)
 
 
-def test_a_file_over_the_limit_is_refused_by_its_length(door: Door) -> None:
+def test_a_file_over_the_limit_is_refused_by_its_length(still: Door) -> None:
     length = ("content-length", str(MAX_FILE_BYTES + 1))
-    seen = raw(door, "PUT", f"/v1/files/{'0' * 64}", headers=[length], chunks=[b"x"])
+    seen = raw(still, "PUT", f"/v1/files/{'0' * 64}", headers=[length], chunks=[b"x"])
     assert (seen.status, seen.error["code"]) == (413, "too_large")
     assert seen.error["details"] == {"limit_bytes": MAX_FILE_BYTES}
 

@@ -222,20 +222,34 @@ def test_an_empty_file_is_a_file(suite: Door, fork: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "relative", "/a/../b", "/a\0b", "/" + "x" * 4096])
-def test_a_path_in_a_guest_is_absolute_and_plain(suite: Door, fork: str, path: str) -> None:
+def test_a_path_in_a_guest_is_absolute_and_plain(still: Door, path: str) -> None:
     for method in ("GET", "PUT"):
-        suite.refused(method, f"{fork}/files", 400, "bad_path", params={"path": path})
+        still.refused(
+            method,
+            f"/v1/forks/{still.made['fork_id']}/files",
+            400,
+            "bad_path",
+            params={"path": path},
+        )
 
 
 @pytest.mark.parametrize("mode", ["", "9", "0888", "rwx", "00644", "-644"])
-def test_a_mode_is_octal(suite: Door, fork: str, mode: str) -> None:
+def test_a_mode_is_octal(still: Door, mode: str) -> None:
     query = {"path": "/a", "mode": mode}
-    suite.refused("PUT", f"{fork}/files", 400, "bad_request", params=query)
+    still.refused(
+        "PUT", f"/v1/forks/{still.made['fork_id']}/files", 400, "bad_request", params=query
+    )
 
 
-def test_what_a_guest_refuses_is_told_by_its_status(suite: Door, fork: str) -> None:
-    suite.refused("GET", f"{fork}/files", 404, "not_found", params={"path": "/nothing"})
-    suite.refused("GET", f"{fork}/files", 400, "bad_request")
+def test_what_a_guest_refuses_is_told_by_its_status(still: Door) -> None:
+    still.refused(
+        "GET",
+        f"/v1/forks/{still.made['fork_id']}/files",
+        404,
+        "not_found",
+        params={"path": "/nothing"},
+    )
+    still.refused("GET", f"/v1/forks/{still.made['fork_id']}/files", 400, "bad_request")
 
 
 def test_an_upload_to_no_fork_is_refused_before_its_bytes_are_taken(suite: Door) -> None:

@@ -119,8 +119,8 @@ def test_a_snapshot_that_no_host_restores_is_stale(suite: Door) -> None:
 
 
 @pytest.mark.parametrize("ref", ["Task", "task@", "task@0", "task@x", "a" * 64])
-def test_a_ref_is_a_name_and_perhaps_a_version(suite: Door, ref: str) -> None:
-    suite.refused("GET", f"/v1/snapshots/{ref}", 400, "bad_request")
+def test_a_ref_is_a_name_and_perhaps_a_version(still: Door, ref: str) -> None:
+    still.refused("GET", f"/v1/snapshots/{ref}", 400, "bad_request")
 
 
 def test_a_build_uses_files_that_were_uploaded(door: Door) -> None:
