@@ -180,10 +180,12 @@ class QemuMachines:
         return launched.handle
 
     def _manifest(self, bundle: Bundle) -> manifest.Manifest:
-        """Read once: a bundle never changes."""
-        if bundle.directory not in self._manifests:
-            self._manifests[bundle.directory] = manifest.read(bundle.directory)
-        return self._manifests[bundle.directory]
+        """Read once: a bundle never changes, it only goes away."""
+        known = self._manifests.pop(bundle.directory, None)
+        if known is None or not (bundle.directory / manifest.NAME).exists():
+            known = manifest.read(bundle.directory)
+        self._manifests[bundle.directory] = known
+        return known
 
     def _living(self, home: Home) -> Handle | None:
         return keeper.read_born(home) if keeper.keeper_lives(home) else None

@@ -214,6 +214,17 @@ def test_a_harmed_bundle_is_never_forked(
     assert factory.machines.known() == ()
 
 
+def test_a_bundle_that_went_away_is_unavailable_also_after_forks_of_it(
+    factory: Factory, frozen: Frozen, tmp_path: Path
+) -> None:
+    bundle = copy_of(frozen.bundle, tmp_path)
+    factory.keep(factory.machines.restore(factory.name(), bundle, factory.host.deadline()))
+    shutil.rmtree(bundle.directory)
+    with pytest.raises(EnvironmentFault) as refused:
+        factory.machines.restore(factory.name(), bundle, factory.host.deadline())
+    assert refused.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+
+
 def test_a_state_that_qemu_refuses_leaves_nothing_and_tells_why(
     factory: Factory, frozen: Frozen, tmp_path: Path
 ) -> None:
