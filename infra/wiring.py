@@ -111,7 +111,9 @@ def _real_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
         guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)
         bundles = LocalBundles(settings.dir / "bundles")
-        yield HostPorts(settings.host_id, new_id("claim"), machines, guest, bundles)
+        yield HostPorts(
+            settings.host_id, new_id("claim"), machines, guest, bundles, settings.forks_at_once
+        )
 
 
 def _control_plane(settings: Settings) -> tuple[str, ...]:
@@ -135,7 +137,15 @@ def _fake_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
     machines = FakeMachines(world, settings.host_id)
     bundles = FakeBundles(settings.dir / "bundles")
     with _time_passing(world):
-        yield HostPorts(settings.host_id, new_id("claim"), machines, FakeGuest(world), bundles)
+        # Simulated forks use no processor, so that any number may come up at once.
+        yield HostPorts(
+            settings.host_id,
+            new_id("claim"),
+            machines,
+            FakeGuest(world),
+            bundles,
+            forks_at_once=settings.max_forks_per_run,
+        )
 
 
 @contextmanager

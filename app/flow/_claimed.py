@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from app.domain.failure import Failure, Phase, failure
-from app.domain.fork import EndReason
+from app.domain.fork import EndReason, ForkState
 from app.domain.machine import TAIL_BYTES, CommandEnd, Death
 from app.domain.run import (
     Claimed,
@@ -28,6 +28,8 @@ from app.domain.snapshot import Definition
 from app.domain.spec import command, targets
 from app.errors import EnvironmentFault, StaleClaim
 from app.ports import HostPorts, Ports
+
+COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 
 
 @contextmanager
@@ -83,6 +85,7 @@ def begin(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
 def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | None = None) -> None:
     """Verification is over (`tested` is its own test, if it ran): the fork is ready, and a run's command starts."""
     claimed = ports.attempts.ready(claimed, ports.clock.boot_ns(), claimed.fork.checks)
+    ports.bells.fork(host.host_id)  # there is room for the next to come up
     if tested is not None:
         ports.execs.finish(claimed, tested)
     if claimed.run.spec.exec is None:
@@ -153,6 +156,8 @@ def close(
     )
     closed = ports.attempts.close(claimed, closing, more_forks)
     host.machines.forget(name)
+    if claimed.fork.state in COMING_UP:
+        ports.bells.fork(host.host_id)
     ring_after(ports, closed, host.host_id)
     return closed
 

@@ -32,13 +32,13 @@ Step = Callable[[Ports, HostPorts, Claimed], Claimed]
 
 
 def advance(ports: Ports, host: HostPorts) -> bool:
-    """Claim one fork that is placed on this host and bring it up; False when none waits.
+    """Claim one fork that is placed on this host and bring it up; False when none waits, or enough come up already.
 
     The clock is read before the claim: a worker that froze in between starts nothing on waking.
     """
     opened_boot_ns = ports.clock.boot_ns()
     claimed = ports.attempts.open(
-        host.host_id, host.claim, ports.clock.boot_id(), opened_boot_ns, None
+        host.host_id, host.claim, ports.clock.boot_id(), opened_boot_ns, None, host.forks_at_once
     )
     if claimed is None:
         return False

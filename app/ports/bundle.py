@@ -56,10 +56,16 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class HostPorts:
-    """What a host has beside them; `claim` names this worker process in every fenced write."""
+    """What a host has beside them; `claim` names this worker process in every fenced write.
+
+    `forks_at_once` bounds how many forks come up (restore, contract, own test) at the same time: more would
+    only take longer
+    each, with every meter running.
+    """
 
     host_id: str
     claim: str
     machines: Machines
     guest: Guest
     bundles: Bundles
+    forks_at_once: int = 4

@@ -142,12 +142,20 @@ class Attempts(Protocol):
     """Machines' lives. `claim` names the worker process that acts; a write of another's raises StaleClaim."""
 
     def open(
-        self, host_id: str, claim: str, boot_id: str, opened_boot_ns: int, fork_id: str | None
+        self,
+        host_id: str,
+        claim: str,
+        boot_id: str,
+        opened_boot_ns: int,
+        fork_id: str | None,
+        at_once: int | None = None,
     ) -> Claimed | None:
         """Claim one queued fork that is placed on this host (this one, if given) and open its meter: state RESTORING.
 
         The lease is what its grant funds. A fork that is asked to stop, or cannot fund its smallest lease, ends here
-        instead, and the next is taken. None when nothing waits. Two workers never get the same fork.
+        instead, and the next is taken. None when nothing waits, or when `at_once` forks of this host are
+        RESTORING or CHECKING:
+        those that wait cost nothing meanwhile. Two workers never get the same fork.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from app.domain import ledger
 from app.domain.checks import Check
@@ -38,10 +38,18 @@ class Attempts:
         self._database = database
 
     def open(
-        self, host_id: str, claim: str, boot_id: str, opened_boot_ns: int, fork_id: str | None
+        self,
+        host_id: str,
+        claim: str,
+        boot_id: str,
+        opened_boot_ns: int,
+        fork_id: str | None,
+        at_once: int | None = None,
     ) -> Claimed | None:
         while True:
             with self._database.write() as at:
+                if at_once is not None and _coming_up(at, host_id) >= at_once:
+                    return None
                 fork = _next_queued(at, host_id, fork_id)
                 if fork is None:
                     return None
@@ -143,6 +151,15 @@ class Attempts:
                 entry = Entry(fork.fork_id, LedgerKind.TOP_UP, -lacking, lacking, 0, number)
                 book(at, run, [entry], now_ns)
                 save(at, forks, "fork_id", fork, replace(fork, grant_micros=fork.smallest_micros))
+
+
+def _coming_up(at: Connection, host_id: str) -> int:
+    states = (ForkState.RESTORING, ForkState.CHECKING)
+    return at.execute(
+        select(func.count())
+        .select_from(forks)
+        .where(forks.c.host_id == host_id, forks.c.state.in_(states), forks.c.role == Role.FORK)
+    ).scalar_one()
 
 
 def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | None:

@@ -98,6 +98,7 @@ class Stage:
             machines=FakeMachines(world, host_id),
             guest=FakeGuest(world),
             bundles=FakeBundles(tmp_path / "bundles"),
+            forks_at_once=1000,
         )
         self.worlds[host_id], self.hosts[host_id] = world, host
         self.ports.hosts.register(host.machines.fingerprint(), slots)

@@ -205,6 +205,20 @@ def test_a_run_larger_than_its_room_waits_in_order(suite: Stage) -> None:
     assert page["totals"]["passed"] == 7
 
 
+def test_few_forks_come_up_at_once_and_the_others_cost_nothing_meanwhile(suite: Stage) -> None:
+    suite.hosts["host0"] = replace(suite.host, forks_at_once=2)
+    run_id = suite.start(spec("90s", count=6, verify_each=True, exec=sim("90s", timeout_s=200)))
+    for seconds in range(1, 8):
+        suite.run_for(1)
+        states = [fork.state.value for fork in suite.ports.runs.forks(run_id)]
+        assert states.count("checking") <= 2, seconds
+    assert states.count("running") == 6
+    page = suite.run_until_final(run_id)
+    assert page["totals"]["passed"] == 6
+    # a second of test each, and not one second of waiting for it
+    assert page["cost"]["verification_usd"] <= 6 * 0.00002
+
+
 def test_forks_that_wait_too_long_are_environment_failures(suite: Stage) -> None:
     given = replace(spec("500s", count=1, exec=sim("500s", timeout_s=900)))
     suite.ports.hosts.register(suite.host.machines.fingerprint(), 1)
