@@ -34,8 +34,10 @@ def is_end(event: MonitorEvent) -> bool:
 
 
 def save_events(home: Home, events: Iterable[MonitorEvent]) -> None:
-    """Keep them beside the machine; nothing to do when it is forgotten already."""
-    with contextlib.suppress(FileNotFoundError):
+    """Keep them beside the machine, if it is not forgotten and the disk has room; they are in the worker's
+    memory too.
+    """
+    with contextlib.suppress(OSError):
         write_atomically(home.events, json.dumps([asdict(event) for event in events]))
 
 
@@ -61,9 +63,7 @@ def _unwitnessed(home: Home, clock: Clock) -> Death | None:
     if keeper.read_born(home) is None or keeper.keeper_lives(home) or keeper.program_lives(home):
         return None
     # The keeper may have written its record between our two looks.
-    if keeper.read_exit(home) is None:
-        keeper.write_keeper_lost(home, clock.boot_ns())
-    return keeper.read_exit(home)
+    return keeper.read_exit(home) or keeper.write_keeper_lost(home, clock.boot_ns())
 
 
 def _by_itself(events: Iterable[MonitorEvent]) -> DeathCause | None:

@@ -34,7 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOG_KEPT = 64 * 1024, LOCK_FD = 3, NICE = 10 };
+enum { LOG_KEPT = 64 * 1024, LOCK_FD = 3, NICE = 10, RECORD_BYTES = 200 };
 static const int64_t SECOND = 1000000000;
 
 struct wish {
@@ -80,11 +80,12 @@ static int64_t read_deadline(int64_t old)
     return value > 0 ? value : old;
 }
 
+/* The file appears whole; what `reserve` wrote is overwritten in place, so it appears on a full disk too. */
 static void write_file(const char *name, const char *format, ...)
 {
     char draft[32];
     snprintf(draft, sizeof draft, "%s.new", name);
-    int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = open(draft, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
     va_list arguments;
@@ -94,6 +95,15 @@ static void write_file(const char *name, const char *format, ...)
     close(fd);
     if (written > 0)
         rename(draft, name);
+}
+
+/* Takes the room for a record now: a machine that fills its host's disk must still be seen to end. */
+static void reserve(const char *draft)
+{
+    int fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || dprintf(fd, "%*s\n", RECORD_BYTES, "") < 0)
+        fail("cannot write %s: %s\n", draft, strerror(errno));
+    close(fd);
 }
 
 static int lock_file(const char *name)
@@ -223,6 +233,7 @@ static void keep(const struct wish *wish)
         fail("there is no deadline file\n");
     if (started > wish->start_by)
         fail("the time to start it passed %lld ms ago\n", (long long)((started - wish->start_by) / 1000000));
+    reserve("exit.new");
     pid_t keeper = getpid(), program = fork();
     if (program < 0)
         fail("cannot fork: %s\n", strerror(errno));

@@ -76,6 +76,14 @@ def write_deadline(home: Home, boot_ns: int) -> None:
     write_atomically(home.deadline, f"{boot_ns}\n")
 
 
+def read_deadline(home: Home) -> int | None:
+    """What was written last; None for a machine that is gone."""
+    try:
+        return int(home.deadline.read_text())
+    except FileNotFoundError:
+        return None
+
+
 def read_born(home: Home) -> Handle | None:
     """Who runs the machine, as its keeper wrote it; None if none has."""
     record = _record(home.born)
@@ -100,12 +108,12 @@ def read_exit(home: Home) -> Death | None:
     )
 
 
-def write_keeper_lost(home: Home, ended_boot_ns: int) -> None:
-    """Record, in a dead keeper's place, an end that it could not witness."""
-    write_atomically(
-        home.exit,
-        f"cause=keeper_lost exit_code=-1 signal=-1 ended_boot_ns={ended_boot_ns} late_ns=0\n",
-    )
+def write_keeper_lost(home: Home, ended_boot_ns: int) -> Death:
+    """Record, in a dead keeper's place, an end that it could not witness; where the disk is full, only return it."""
+    line = f"cause=keeper_lost exit_code=-1 signal=-1 ended_boot_ns={ended_boot_ns} late_ns=0\n"
+    with contextlib.suppress(OSError):
+        write_atomically(home.exit, line)
+    return Death(DeathCause.KEEPER_LOST, None, None, ended_boot_ns)
 
 
 def keeper_lives(home: Home) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -95,9 +96,11 @@ class QemuMachines:
         return self._in_new_home(name, start)
 
     def extend(self, name: str, deadline_boot_ns: int) -> None:
-        """Move a machine's deadline."""
+        """Move a machine's deadline. Where the host's disk is full the old one stands, which is the safe side."""
         home = home_of(self._root, name)
-        if keeper.keeper_lives(home):
+        if not keeper.keeper_lives(home) or keeper.read_deadline(home) == deadline_boot_ns:
+            return
+        with contextlib.suppress(OSError):
             keeper.write_deadline(home, deadline_boot_ns)
             keeper.tell_deadline(home)
 

@@ -5,6 +5,7 @@ The monitor is not trusted: a guest may have broken into its QEMU. So lines, eve
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import select
@@ -94,7 +95,9 @@ class Monitor:
         self.execute("qmp_capabilities", timeout_s)
         self.execute("migrate-set-capabilities", timeout_s, capabilities=[events])
 
-    def execute(self, command: str, timeout_s: float = COMMAND_TIMEOUT_S, **arguments: object) -> Any:
+    def execute(
+        self, command: str, timeout_s: float = COMMAND_TIMEOUT_S, **arguments: object
+    ) -> Any:
         """Run one command and return what it returns.
 
         Raises MonitorRefusedError, MonitorSilentError, MonitorLostError.
@@ -261,7 +264,9 @@ class MonitorLoop:
                 monitor.lose(str(error))
                 events = ()
         for event in events:
-            self._heard(monitor, event)
+            # A listener without room or descriptors must not deafen all other machines; a keeper needs neither.
+            with contextlib.suppress(OSError):
+                self._heard(monitor, event)
         if monitor.is_lost and self._drop(monitor):
             self._lost(monitor)
             monitor.finished.set()

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
 from pathlib import Path
 
 
 def gone(*pids: int, within_s: float = 60.0) -> bool:
     """Wait until all of these have ended."""
     return all(_gone(pid, within_s) for pid in pids)
+
+
+def soon(is_so: Callable[[], bool], within_s: float = 60.0) -> bool:
+    """Whether another process makes it so in time."""
+    never = select.poll()
+    for _ in range(int(within_s * 50)):
+        if is_so():
+            return True
+        never.poll(20)
+    return False
 
 
 def status_of(pid: int) -> dict[str, str]:
