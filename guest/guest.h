@@ -97,7 +97,7 @@ bool capture_is_cut(const struct capture *capture);
 
 /* ssh.c */
 void ssh_open(void);
-void ssh_start(void);
+void ssh_start(int64_t number);
 void ssh_stop(void);
 bool ssh_reaped(pid_t pid);
 bool ssh_busy(void);

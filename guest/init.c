@@ -40,6 +40,15 @@ static void answer_ping(const char *line)
 	control_say(answer);
 }
 
+static void open_ssh(const char *line)
+{
+	int64_t number;
+	if (number_field(line, "n", &number))
+		ssh_start(number);
+	else
+		complain("OPEN", "n");
+}
+
 static void quiesce(void)
 {
 	ssh_stop();
@@ -86,7 +95,7 @@ static void heard(char *line)
 	else if (!strcmp(verb, "PING"))
 		answer_ping(line);
 	else if (!strcmp(verb, "OPEN"))
-		ssh_start();
+		open_ssh(line);
 	else if (!strcmp(verb, "STATUS"))
 		by_id(verb, line, commands_status);
 	else if (!strcmp(verb, "KILL"))

@@ -22,7 +22,16 @@ struct flow {
 static struct source port = {.fd = -1}, server = {.fd = -1};
 static struct flow up, down;
 static pid_t server_pid;
-static bool more;
+static bool more, spoken;
+static int64_t session;
+
+/* By the host's own number, so that it does not take the end of an old session for that of a new one. */
+static void tell(const char *verb)
+{
+	char line[64];
+	snprintf(line, sizeof line, "%s n=%lld", verb, (long long)session);
+	control_say(line);
+}
 
 static void drop_server(void)
 {
@@ -52,8 +61,16 @@ bool ssh_reaped(pid_t pid)
 	server_pid = 0;
 	ssh_pump();
 	drop_server();
-	control_say("SHUT");
+	tell("SHUT");
 	return true;
+}
+
+/* A port reads as ended while its host is away. At the start of a session that is no news: the kernel may not yet have
+ * heard that the host left and came back. Once the host has spoken, it means that it has gone. */
+static void port_ended(void)
+{
+	if (spoken)
+		ssh_stop();
 }
 
 static bool shift(struct flow *flow, int from, int to)
@@ -61,9 +78,10 @@ static bool shift(struct flow *flow, int from, int to)
 	if (!flow->count) {
 		ssize_t count = read(from, flow->bytes, sizeof flow->bytes);
 		if (count == 0 && from == port.fd)
-			ssh_stop();
+			port_ended();
 		if (count <= 0)
 			return false;
+		spoken = spoken || from == port.fd;
 		flow->at = 0;
 		flow->count = (size_t)count;
 	}
@@ -141,13 +159,15 @@ __attribute__((noreturn)) static void run_server(int fd)
 	_exit(127);
 }
 
-void ssh_start(void)
+void ssh_start(int64_t number)
 {
 	int pair[2];
 	ssh_stop();
+	session = number;
+	spoken = false;
 	discard();
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
-		control_say("SHUT");
+		tell("SHUT");
 		return;
 	}
 	server_pid = clone_into(cgroup_system());
@@ -157,11 +177,11 @@ void ssh_start(void)
 	if (server_pid < 0) {
 		server_pid = 0;
 		close(pair[0]);
-		control_say("SHUT");
+		tell("SHUT");
 		return;
 	}
 	fcntl(pair[0], F_SETFL, O_NONBLOCK);
 	server.fd = pair[0];
 	loop_add_edge(&server);
-	control_say("OPENED");
+	tell("OPENED");
 }

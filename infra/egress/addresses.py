@@ -52,13 +52,6 @@ def resolve(host: str, port: int) -> list[Address]:
     return list(dict.fromkeys(addresses))
 
 
-def resolved_or_none(host: str, port: int) -> list[Address]:
-    try:
-        return resolve(host, port)
-    except OSError:
-        return []
-
-
 def is_own(address: Address) -> bool:
     """Whether this host itself answers at the address: only a host's own address can be bound."""
     if address.is_loopback:

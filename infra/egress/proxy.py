@@ -10,14 +10,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
 from app.domain.egress import check, host_and_port
 from app.errors import BadRequest, Forbidden
-from infra.egress.addresses import Address, is_own, refusal, resolve, resolved_or_none
+from infra.egress.addresses import Address, is_own, refusal, resolve
 from infra.egress.http import HeadReader, ProxyRequest, RequestRefusedError, reply
 
 _KEPT = 64
@@ -28,6 +28,8 @@ _IDLE_S = 3600.0
 # What a client may still say after its target has closed.
 _LINGER_S = 30.0
 _READ_BYTES = 65536
+
+Resolver = Callable[[str, int], list[Address]]
 
 
 class Stream(Protocol):
@@ -46,8 +48,14 @@ class EgressProxy:
     plane, refused whatever the patterns say.
     """
 
-    def __init__(self, operator_allows: Iterable[str] = (), never: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        operator_allows: Iterable[str] = (),
+        never: Iterable[str] = (),
+        resolver: Resolver = resolve,
+    ) -> None:
         self._operator_allows = tuple(operator_allows)
+        self._resolve = resolver
         self._never = tuple(host_and_port(target) for target in never)
         self._lines: defaultdict[str, deque[dict[str, str]]] = defaultdict(
             lambda: deque(maxlen=_KEPT)
@@ -112,7 +120,7 @@ class EgressProxy:
     def _sound_addresses(self, target: str, host: str, port: int) -> list[Address]:
         """Where the target leads; refused as a whole if any of it leads where nobody may go."""
         try:
-            addresses = resolve(host, port)
+            addresses = self._resolve(host, port)
         except OSError as error:
             raise _fault(
                 target, 502, "unresolved", f"its name does not resolve: {error}"
@@ -120,7 +128,7 @@ class EgressProxy:
         forbidden = {
             (address, port)
             for host, port in self._never
-            for address in resolved_or_none(host, port)
+            for address in self._resolved_or_none(host, port)
         }
         for address in addresses:
             if (address, port) in forbidden:
@@ -131,6 +139,12 @@ class EgressProxy:
             if why is not None:
                 raise _refused(target, f"it leads to {address}: {why}")
         return addresses
+
+    def _resolved_or_none(self, host: str, port: int) -> list[Address]:
+        try:
+            return self._resolve(host, port)
+        except OSError:
+            return []
 
     def _lists(self, address: Address, port: int) -> bool:
         """Whether the operator names this very address. No wildcard and no name that merely resolves to it opens it."""

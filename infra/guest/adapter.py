@@ -61,7 +61,7 @@ class SshGuest:
         self._loop = ControlLoop(self._lost)
         self._machines: dict[str, _Machine] = {}
         self._lock = threading.Lock()
-        self._pings = itertools.count(1)
+        self._numbers = itertools.count(1)
 
     def attach(self, name: str, *, booted_within_s: float | None = None) -> None:
         """Take the control channel. Raises EnvironmentFault(restore_failed) when the guest says why it cannot boot."""
@@ -103,7 +103,7 @@ class SshGuest:
 
     def ping(self, name: str, timeout_s: float) -> None:
         """The guest answers."""
-        number = next(self._pings)
+        number = next(self._numbers)
 
         def is_pong(line: wire.Line) -> bool | None:
             return (line.verb == "PONG" and line.number("n") == number) or None
@@ -255,7 +255,14 @@ class SshGuest:
         with machine.opening:
             if machine.channel is not None and machine.channel.is_open:
                 return machine.channel
-            machine.channel = channel = self._connect(machine, timeout_s)
+            try:
+                channel = self._connect(machine, timeout_s)
+            except EnvironmentFault:
+                # What an earlier connection left in the port may have come between: the next one starts clean.
+                if machine.control.is_lost:
+                    raise
+                channel = self._connect(machine, timeout_s)
+            machine.channel = channel
             if machine.targets:
                 self._forward(machine, channel)
             return channel
@@ -266,14 +273,21 @@ class SshGuest:
         key = hostkey.pinned(directory)
         if key is None:
             raise lost(machine.name, "it has passed no barrier, so its host key is not known")
+        number = next(self._numbers)
+
+        def answer(line: wire.Line) -> wire.Line | None:
+            told = line.verb in ("OPENED", "SHUT") and line.number("n") == number
+            return line if told else None
+
         sock = connect(machine.name, directory / "ssh.sock")
         try:
-            line = machine.control.ask(wire.bare("OPEN"), _opened, timeout_s)
+            line = machine.control.ask(wire.open_ssh(number), answer, timeout_s)
             if line.verb != "OPENED":
                 raise hung(machine.name, "it cannot start its SSH server")
         except BaseException:
             sock.close()
             raise
+        machine.session = number
         return SshChannel.connect(machine.name, sock, key, timeout_s)
 
     def _forward(self, machine: _Machine, channel: SshChannel) -> None:
@@ -314,7 +328,7 @@ class SshGuest:
         return bytes(kept)
 
     def _heard(self, machine: _Machine, line: wire.Line) -> None:
-        if line.verb == "SHUT":
+        if line.verb == "SHUT" and line.number("n") == machine.session:
             machine.channel_shut()
         end = wire.ended_of(line)
         if end is not None and machine.journal.ended(end) and self._events is not None:
@@ -339,6 +353,7 @@ class _Machine:
         self.name = name
         self.journal = Journal()
         self.channel: SshChannel | None = None
+        self.session = 0
         self.targets: tuple[str, ...] = ()
         self.opening = threading.Lock()
 
@@ -370,10 +385,6 @@ def _hello(line: wire.Line) -> wire.Line | None:
     if line.verb == "ERROR" and line.text("verb") == "BOOT":
         return line
     return line if line.verb == "HELLO" and wire.boot_id_of(line) else None
-
-
-def _opened(line: wire.Line) -> wire.Line | None:
-    return line if line.verb in ("OPENED", "SHUT") else None
 
 
 def _barrier(name: str, what: str, **evidence: object) -> EnvironmentFault:

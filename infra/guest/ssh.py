@@ -7,6 +7,7 @@ tell apart. The server does: its key was made by this host for this machine, and
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import struct
 import threading
@@ -31,6 +32,10 @@ _CHANNELS = 64
 _READ_BYTES = 65536
 _STDERR_LIMIT = 4096
 _REPLY_LIMIT = 1024
+
+# The library logs every death of a machine as an error with its trace; here each is raised, and named, instead.
+_LOGGER = "infra.guest.paramiko"
+logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
 
 ForwardHandler = Callable[[paramiko.Channel], None]
 
@@ -59,6 +64,7 @@ class SshChannel:
     ) -> SshChannel:
         """Open the transport over a connected socket, which it then owns, and check the machine's key."""
         transport = _transport(name, sock)
+        transport.banner_timeout = timeout_s
         try:
             with _within(name, transport, timeout_s):
                 transport.start_client(timeout=timeout_s)
@@ -156,6 +162,7 @@ def _transport(name: str, sock: socket.socket) -> paramiko.Transport:
     except paramiko.SSHException as error:
         sock.close()
         raise lost(name, f"no SSH over its socket: {error}") from error
+    transport.set_log_channel(_LOGGER)
     options = transport.get_security_options()
     options.kex, options.ciphers, options.digests, options.key_types = (
         _KEX,

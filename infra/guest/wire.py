@@ -176,13 +176,18 @@ def ping(number: int) -> bytes:
     return _line("PING", n=number)
 
 
+def open_ssh(number: int) -> bytes:
+    """Answered by OPENED or SHUT with the same number, once a fresh server runs or cannot."""
+    return _line("OPEN", n=number)
+
+
 def about(verb: str, exec_id: str) -> bytes:
     """STATUS or KILL of a command."""
     return _line(verb, id=exec_id)
 
 
 def bare(verb: str) -> bytes:
-    """HELLO, OPEN, QUIESCE."""
+    """HELLO, QUIESCE."""
     return _line(verb)
 
 

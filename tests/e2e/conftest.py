@@ -17,10 +17,12 @@ import pytest
 from app.domain.machine import Bundle, Deadline, Fingerprint, Handle, Shape
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
+from infra.egress import EgressProxy
 from infra.image.images import LocalImages
 from infra.qemu.fingerprint import survey
 from infra.qemu.launch import Means
 from infra.qemu.machines import QemuMachines
+from tests.e2e.inside import Inside, Machine
 from tests.e2e.wire import Wire
 
 PRODUCTS = Path(__file__).resolve().parents[2] / ".promigence"
@@ -174,6 +176,38 @@ def factory(host: Host, frozen: Frozen) -> Iterator[Factory]:
         for name in machines.known():
             machines.kill(name)
         machines.close()
+
+
+@pytest.fixture(scope="module")
+def inside(
+    host: Host, frozen: Frozen, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Inside]:
+    """The guest's adapter, over machines of the module; the operator lists what is on this host's loopback."""
+    root = tmp_path_factory.mktemp("inside") / "machines"
+    made = Inside.of(host, root, frozen.patience_s, EgressProxy(("127.0.0.1:*",)))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module", params=["booted", "restored"])
+def machine(
+    request: pytest.FixtureRequest, inside: Inside, images: LocalImages, frozen: Frozen
+) -> Machine:
+    """What a guest promises, it promises booted and restored. Shared: a test that breaks its machine takes `fork`."""
+    if request.param == "restored":
+        return inside.fork(frozen.bundle)
+    return inside.boot(images.boot_image("busybox"), SHAPE)
+
+
+@pytest.fixture
+def fork(inside: Inside, frozen: Frozen) -> Iterator[Machine]:
+    """A fork of the test's own."""
+    made = inside.fork(frozen.bundle)
+    yield made
+    inside.machines.kill(made.name)
+    inside.guest.close(made.name)
 
 
 def _one_barrier_s(host: Host, machines: QemuMachines, bundle: Bundle) -> float:
