@@ -7,10 +7,14 @@ import hashlib
 from app.api.context import Context
 from app.api.waiting import until
 from app.domain.run import Exec, ExecState, Fork
-from app.errors import BadRequest, Conflict, NotFound, PromigenceError, TooLarge
+from app.errors import BadRequest, Conflict, NotFound, PromigenceError, TooLarge, Unavailable
 
 # What a guest refuses by these codes is told with their status; every other refusal is a bad request.
-_REFUSALS: dict[str, type[PromigenceError]] = {"not_found": NotFound, "too_large": TooLarge}
+_REFUSALS: dict[str, type[PromigenceError]] = {
+    "not_found": NotFound,
+    "too_large": TooLarge,
+    "unavailable": Unavailable,
+}
 
 
 def row_id(fork_id: str, exec_id: str) -> str:

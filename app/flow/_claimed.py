@@ -73,13 +73,17 @@ def begin(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
     """Commit the intent of a command and start it; False if another worker did. Raises EnvironmentFault."""
     if asked.spec is None or ports.execs.intend(claimed, asked) is None:
         return False
-    definition = definition_of(ports, claimed)
-    allowed = targets(claimed.run.spec, definition)
-    name = claimed.attempt.attempt_id
-    host.guest.start(
-        name, asked.exec_id, command(claimed, asked.spec, generation_of(claimed), allowed)
-    )
+    start_intended(ports, host, claimed, asked.exec_id, asked.spec)
     return True
+
+
+def start_intended(
+    ports: Ports, host: HostPorts, claimed: Claimed, exec_id: str, spec: ExecSpec
+) -> None:
+    """Start a command whose intent is committed. Twice is safe: the guest starts no id twice. May raise as `begin`."""
+    allowed = targets(claimed.run.spec, definition_of(ports, claimed))
+    told = command(claimed, spec, generation_of(claimed), allowed)
+    host.guest.start(claimed.attempt.attempt_id, exec_id, told)
 
 
 def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | None = None) -> None:

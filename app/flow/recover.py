@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
-from app.domain.run import Claimed, Role
+from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
+from app.domain.spec import targets
 from app.errors import EnvironmentFault, FailureKind
-from app.flow._claimed import fail, late_results_dropped
+from app.flow._claimed import definition_of, fail, late_results_dropped, start_intended
 from app.ports import HostPorts, Ports
 
 CHANNEL_TIMEOUT_S = 30.0
@@ -105,12 +108,36 @@ def _adopt_one(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         _give_up(ports, host, claimed, "its worker ended while it brought the machine up")
         return
     try:
-        host.guest.attach(name)
-        host.guest.open(name, CHANNEL_TIMEOUT_S)
+        _take_channels(ports, host, claimed)
+        for asked in ports.execs.unfinished(name):
+            if asked.state is ExecState.RUNNING:
+                _take_command(ports, host, claimed, asked)
     except EnvironmentFault as fault:
         fail(ports, host, claimed, fault, Phase.COLLECT)
         return
     ports.bells.collect(host.host_id, name)
+
+
+def _take_channels(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    name = claimed.attempt.attempt_id
+    host.guest.attach(name)
+    host.guest.open(name, CHANNEL_TIMEOUT_S)
+    host.guest.allow(name, targets(claimed.run.spec, definition_of(ports, claimed)))
+
+
+def _take_command(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> None:
+    """The worker before us may have died between an intent and its first byte: what the guest never saw starts now."""
+    if asked.spec is None:
+        refused = ("unavailable", "its worker ended while it moved this file; move it again")
+        ports.execs.finish(claimed, replace(asked, result=ExecResult(error=refused)))
+        ports.bells.woken(asked.exec_id)
+        return
+    try:
+        host.guest.end(claimed.attempt.attempt_id, asked.exec_id)
+    except EnvironmentFault as fault:
+        if fault.kind is not FailureKind.EXEC_NOT_STARTED:
+            raise
+        start_intended(ports, host, claimed, asked.exec_id, asked.spec)
 
 
 def _give_up(ports: Ports, host: HostPorts, claimed: Claimed, message: str) -> None:

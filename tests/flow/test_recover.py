@@ -50,6 +50,22 @@ def test_a_restarted_worker_adopts_running_commands(suite: Stage) -> None:
     assert {count for name, count in suite.world.starts.items()} == {1}
 
 
+def test_a_command_whose_intent_the_guest_never_saw_is_started_by_the_next_worker(
+    suite: Stage,
+) -> None:
+    run_id = suite.start(spec("20s", count=1))
+    suite.run_for(3)
+    (box,) = suite.world.boxes.values()
+    lost = next(exec_id for exec_id in box.jobs if exec_id.startswith("task_"))
+    del box.jobs[lost]  # as if the first byte of it had never been sent
+    suite.hosts["host0"] = replace(suite.host, claim="host0/2")
+
+    recover.adopt(suite.ports, suite.host)
+
+    assert lost in box.jobs
+    assert suite.run_until_final(run_id)["totals"]["passed"] == 1
+
+
 def test_a_zombie_that_returns_late_overwrites_nothing(suite: Stage) -> None:
     run_id = suite.start(spec("20s", count=1))
     suite.run_for(3)
