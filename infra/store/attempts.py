@@ -126,7 +126,11 @@ class Attempts:
     def overdue(self) -> tuple[Attempt, ...]:
         with self._database.read() as at:
             now_ns = self._database.now_ns(at)
-            rows = at.execute(select(attempts).where(is_open).order_by(attempts.c.attempt_id))
+            rows = at.execute(
+                select(attempts)
+                .where(is_open, attempts.c.opened_ns + attempts.c.lease_ns < now_ns)
+                .order_by(attempts.c.attempt_id)
+            )
             return tuple(
                 noun_of(Attempt, row)
                 for row in rows

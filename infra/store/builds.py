@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from app.domain.account import Receipt
 from app.domain.run import Fork, Run, RunState
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, LogLine, Snapshot
 from app.errors import Conflict, NotFound
-from infra.store.engine import Database, insert_new, locked
+from infra.store.engine import AnyRow, Database, insert_new, locked
 from infra.store.receipts import keep_receipt
 from infra.store.rows import columns_of, noun_of
 from infra.store.runs import insert_run
@@ -134,7 +133,7 @@ def _find(at: Connection, *conditions: ColumnElement[bool], lock: bool = False) 
     return None if row is None else _build_of(row)
 
 
-def _build_of(row: Row[Any]) -> Build:
+def _build_of(row: AnyRow) -> Build:
     """A build's row, without its log."""
     names = (field.name for field in fields(Build) if field.name != "log")
     return Build(**{name: getattr(row, name) for name in names})

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     QueuePool,
+    Row,
     Select,
     Table,
     create_engine,
@@ -51,6 +52,7 @@ POOL_WAIT_S = 20.0
 PAGE = 500
 
 NowNs = Callable[[], int]
+AnyRow = Row[*tuple[Any, ...]]
 S = TypeVar("S", bound=Select[*tuple[Any, ...]])
 T = TypeVar("T")
 

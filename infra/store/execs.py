@@ -51,7 +51,9 @@ class Execs:
                 return None
             if fork.stop_asked is not None:
                 raise Conflict("stop_asked", f"fork {fork.fork_id} is asked to stop")
-            running = replace(there or asked, state=ExecState.RUNNING)
+            running = replace(
+                there or asked, attempt_id=attempt.attempt_id, state=ExecState.RUNNING
+            )
             if there is None:
                 _insert(at, running, self._database.now_ns(at))
             else:

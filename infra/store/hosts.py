@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from app.domain.machine import Fingerprint, Shape
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
 from app.domain.placement import Host, Placement, Waiting
-from app.domain.run import Fork
 from app.errors import NotFound
-from infra.store.engine import Database, insert_new, locked, pages
+from infra.store.engine import AnyRow, Database, insert_new, locked, pages
 from infra.store.room import give_back, reserve
 from infra.store.rows import lock_forks
 from infra.store.tables import builds, forks, hosts, is_live, is_queued, runs
 
 ALIVE_NS = 15 * NS_PER_SECOND
 LISTED_NS = 24 * NS_PER_HOUR
+
+# What a placement goes by; a fork's whole row is several times as much.
+_NEEDS = (
+    forks.c.fork_id,
+    forks.c.run_id,
+    forks.c.bundle_id,
+    forks.c.restore_key,
+    forks.c.vcpus,
+    forks.c.memory_mib,
+    forks.c.disk_gib,
+    forks.c.avoid_hosts,
+)
 
 
 class Hosts:
@@ -63,7 +73,7 @@ class Hosts:
     def waiting(self, limit: int) -> tuple[Waiting, ...]:
         with self._database.read() as at:
             rows = at.execute(
-                select(forks, builds.c.build_id)
+                select(*_NEEDS, builds.c.build_id)
                 .join(runs, runs.c.run_id == forks.c.run_id)
                 .outerjoin(builds, builds.c.template_fork_id == forks.c.fork_id)
                 .where(is_queued, is_live, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None))
@@ -75,11 +85,11 @@ class Hosts:
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
         by_fork = {each.fork_id: each for each in placements}
         with self._database.write() as at:
-            free = _lock_unplaced(at, by_fork)
-            fitting = _fitting(at, [by_fork[fork_id] for fork_id in by_fork if fork_id in free])
-            coming = [replace(free[each.fork_id], host_id=each.host_id) for each in fitting]
-            _place(at, coming)
-            reserve(at, coming)
+            shapes = _lock_unplaced(at, by_fork)
+            unplaced = [each for fork_id, each in by_fork.items() if fork_id in shapes]
+            fitting = _fitting(at, unplaced, shapes)
+            _place(at, fitting)
+            reserve(at, ((each.host_id, shapes[each.fork_id]) for each in fitting))
         return tuple(fitting)
 
     def unassign_dead(self) -> int:
@@ -113,7 +123,7 @@ def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:
     return tuple(_host(row, now_ns) for row in rows)
 
 
-def _host(row: Row[Any], now_ns: int) -> Host:
+def _host(row: AnyRow, now_ns: int) -> Host:
     return Host(
         host_id=row.host_id,
         fingerprint=row.fingerprint,
@@ -152,36 +162,38 @@ def _reserved(at: Connection, host_id: str) -> tuple[int, int, int]:
     return int(memory), int(disk), int(count)
 
 
-def _waiting(row: Row[Any]) -> Waiting:
+def _shape(row: AnyRow) -> Shape:
+    return Shape(row.vcpus, row.memory_mib, row.disk_gib)
+
+
+def _waiting(row: AnyRow) -> Waiting:
     return Waiting(
         fork_id=row.fork_id,
         run_id=row.run_id,
         bundle_id=row.bundle_id,
         restore_key=None if row.restore_key is None else str(row.restore_key),
-        shape=Shape(row.vcpus, row.memory_mib, row.disk_gib),
+        shape=_shape(row),
         avoid_hosts=row.avoid_hosts,
         build_id=row.build_id,
     )
 
 
-def _lock_unplaced(at: Connection, fork_ids: Iterable[str]) -> dict[str, Fork]:
-    """Those of the forks that still wait for a place, locked."""
-    unplaced = {}
+def _lock_unplaced(at: Connection, fork_ids: Iterable[str]) -> dict[str, Shape]:
+    """Those of the forks that still wait for a place, locked, with their shapes."""
+    unplaced = select(*_NEEDS).where(
+        is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None)
+    )
+    shapes: dict[str, Shape] = {}
     for page in pages(sorted(fork_ids)):
-        for fork in lock_forks(
-            at,
-            forks.c.fork_id.in_(page),
-            is_queued,
-            forks.c.host_id.is_(None),
-            forks.c.stop_asked.is_(None),
-        ):
-            unplaced[fork.fork_id] = fork
-    return unplaced
+        named = unplaced.where(forks.c.fork_id.in_(page)).order_by(forks.c.fork_id)
+        shapes |= {row.fork_id: _shape(row) for row in at.execute(locked(named))}
+    return shapes
 
 
-def _fitting(at: Connection, placements: Iterable[Placement]) -> list[Placement]:
+def _fitting(
+    at: Connection, placements: list[Placement], shapes: dict[str, Shape]
+) -> list[Placement]:
     """Those of the placements, in their order, that the locked hosts have room for."""
-    placements = list(placements)
     named = sorted({each.host_id for each in placements})
     rows = at.execute(
         locked(select(hosts).where(hosts.c.host_id.in_(named)).order_by(hosts.c.host_id))
@@ -190,17 +202,18 @@ def _fitting(at: Connection, placements: Iterable[Placement]) -> list[Placement]
     fitting = []
     for each in placements:
         memory, disk, slots = left.get(each.host_id, (0, 0, 0))
-        after = (memory - each.shape.memory_mib, disk - each.shape.disk_gib, slots - 1)
+        shape = shapes[each.fork_id]
+        after = (memory - shape.memory_mib, disk - shape.disk_gib, slots - 1)
         if min(after) >= 0:
             left[each.host_id] = after
             fitting.append(each)
     return fitting
 
 
-def _place(at: Connection, coming: list[Fork]) -> None:
-    by_host: dict[str | None, list[str]] = {}
-    for fork in coming:
-        by_host.setdefault(fork.host_id, []).append(fork.fork_id)
+def _place(at: Connection, fitting: list[Placement]) -> None:
+    by_host: dict[str, list[str]] = {}
+    for each in fitting:
+        by_host.setdefault(each.host_id, []).append(each.fork_id)
     for host_id, fork_ids in by_host.items():
         for page in pages(fork_ids):
             at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(host_id=host_id))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select, update
@@ -13,14 +12,14 @@ from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.ledger import Need
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Attempt, Closed, Fork, Run, RunState
+from app.domain.run import Closed, Run, RunState
 from app.errors import EnvironmentFault, FailureKind
 from app.ports.store import Meter
 from infra.store.ending import build_of, end_waiting
-from infra.store.engine import Database, locked
+from infra.store.engine import AnyRow, Database, locked
 from infra.store.hosts import hosts_of
 from infra.store.money import Entry, book, next_sequence
-from infra.store.rows import lock_forks, lock_run, noun_of
+from infra.store.rows import lock_forks, lock_run
 from infra.store.tables import (
     LedgerKind,
     attempts,
@@ -32,6 +31,22 @@ from infra.store.tables import (
     runs,
 )
 
+_ACCRUE = (
+    update(attempts)
+    .where(attempts.c.attempt_id == bindparam("at"), is_open)
+    .values(verification_micros=bindparam("verification"), tasks_micros=bindparam("tasks"))
+)
+_GRANT = (
+    update(forks)
+    .where(forks.c.fork_id == bindparam("at"))
+    .values(grant_micros=forks.c.grant_micros + bindparam("part"))
+)
+_LEASE = (
+    update(attempts)
+    .where(attempts.c.attempt_id == bindparam("at"))
+    .values(lease_ns=bindparam("lease"))
+)
+
 
 class Meters:
     """`app.ports.store.Meters`."""
@@ -40,21 +55,15 @@ class Meters:
         self._database = database
 
     def accrue(self) -> int:
-        with self._database.write() as at:
+        with self._database.read() as at:
             now_ns = self._database.now_ns(at)
             rows = at.execute(select(attempts).where(is_open).order_by(attempts.c.attempt_id))
             accrued = [_accrued(row, now_ns) for row in rows]
-            if accrued:
-                at.execute(
-                    update(attempts)
-                    .where(attempts.c.attempt_id == bindparam("at"), is_open)
-                    .values(
-                        verification_micros=bindparam("verification"),
-                        tasks_micros=bindparam("tasks"),
-                    ),
-                    accrued,
-                )
-            return len(accrued)
+        if accrued:
+            # What was closed meanwhile is not open any more, and keeps its charge.
+            with self._database.write() as at:
+                at.execute(_ACCRUE, accrued)
+        return len(accrued)
 
     def share(self, run_id: str) -> int:
         with self._database.write() as at:
@@ -62,16 +71,16 @@ class Meters:
             run = lock_run(at, run_id)
             if run.state is RunState.ENDED or run.pool_micros == 0:
                 return 0
-            live = lock_forks(at, forks.c.run_id == run_id, is_live, forks.c.stop_asked.is_(None))
-            machines = _lock_machines(at, run_id)
-            wanting = [fork for fork in live if _can_use_more(fork, machines, now_ns)]
-            added = _shares(run, wanting)
-            if not added:
-                return 0
+            rate = run.quote.rate.micros_per_hour
+            wanting = _lock_wanting(at, run_id, now_ns)
+            needs = tuple(each.need for each in wanting)
+            added = ledger.share(run.pool_micros, needs, rate)
             moved = sum(added.values())
-            sequence = next_sequence(at, run_id, LedgerKind.SHARE)
-            book(at, run, [Entry(run_id, LedgerKind.SHARE, -moved, moved, 0, sequence)], now_ns)
-            _extend(at, run, wanting, machines, added)
+            if moved:
+                sequence = next_sequence(at, run_id, LedgerKind.SHARE)
+                entry = Entry(run_id, LedgerKind.SHARE, -moved, moved, sequence=sequence)
+                book(at, run, [entry], now_ns)
+                _extend(at, wanting, added, rate)
             return moved
 
     def sharable(self) -> tuple[str, ...]:
@@ -148,7 +157,7 @@ class Meters:
             return (*(closed for _ in late[1:]), replace(closed, run_ended=done))
 
 
-def _accrued(row: Any, now_ns: int) -> dict[str, Any]:
+def _accrued(row: AnyRow, now_ns: int) -> dict[str, Any]:
     """What an open attempt costs so far, by the database's clock."""
     ready_after_ns = None if row.ready_ns is None else row.ready_ns - row.opened_ns
     split = ledger.charge(
@@ -161,67 +170,67 @@ def _accrued(row: Any, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _lock_machines(at: Connection, run_id: str) -> dict[str, tuple[Attempt, int]]:
-    """The open attempts of a run, locked, by fork; with the database's time of their opening."""
-    rows = at.execute(
-        locked(
-            select(attempts)
-            .where(attempts.c.run_id == run_id, is_open)
-            .order_by(attempts.c.attempt_id)
+@dataclass(frozen=True, slots=True)
+class Wanting:
+    """A live fork that can use more money, with its open attempt if it has one."""
+
+    need: Need
+    worst_attempt_ns: int
+    attempt_id: str | None
+
+
+def _lock_wanting(at: Connection, run_id: str, now_ns: int) -> list[Wanting]:
+    """Forks of a run below their worst case, locked with their machines.
+
+    A machine whose lease is over is gone: more money would only be charged for nothing.
+    """
+    live = select(
+        forks.c.fork_id, forks.c.grant_micros, forks.c.worst_micros, forks.c.worst_attempt_ns
+    ).where(
+        forks.c.run_id == run_id,
+        is_live,
+        forks.c.stop_asked.is_(None),
+        forks.c.worst_micros > forks.c.grant_micros,
+    )
+    machines = select(
+        attempts.c.fork_id, attempts.c.attempt_id, attempts.c.opened_ns, attempts.c.lease_ns
+    ).where(attempts.c.run_id == run_id, is_open)
+    rows = at.execute(locked(live.order_by(forks.c.fork_id))).all()
+    of_fork = {
+        row.fork_id: row for row in at.execute(locked(machines.order_by(attempts.c.attempt_id)))
+    }
+    return [
+        Wanting(
+            Need(row.fork_id, row.grant_micros, row.worst_micros),
+            row.worst_attempt_ns,
+            machine.attempt_id if machine else None,
         )
-    )
-    return {row.fork_id: (noun_of(Attempt, row), row.opened_ns) for row in rows}
+        for row in rows
+        for machine in (of_fork.get(row.fork_id),)
+        if machine is None or now_ns - machine.opened_ns < machine.lease_ns
+    ]
 
 
-def _can_use_more(fork: Fork, machines: dict[str, tuple[Attempt, int]], now_ns: int) -> bool:
-    """A machine whose lease is over is gone: more money would only be charged for nothing."""
-    if fork.fork_id not in machines:
-        return True
-    attempt, opened_ns = machines[fork.fork_id]
-    return now_ns - opened_ns < attempt.lease_ns
-
-
-def _shares(run: Run, wanting: Iterable[Fork]) -> dict[str, int]:
-    needs = tuple(Need(fork.fork_id, fork.grant_micros, fork.worst_micros) for fork in wanting)
-    return ledger.share(run.pool_micros, needs, run.quote.rate.micros_per_hour)
-
-
-def _extend(
-    at: Connection,
-    run: Run,
-    wanting: Iterable[Fork],
-    machines: dict[str, tuple[Attempt, int]],
-    added: dict[str, int],
-) -> None:
-    """Larger grants first, then the leases that they fund."""
-    grants = [{"at": fork_id, "part": part} for fork_id, part in sorted(added.items())]
-    at.execute(
-        update(forks)
-        .where(forks.c.fork_id == bindparam("at"))
-        .values(grant_micros=forks.c.grant_micros + bindparam("part")),
-        grants,
-    )
-    rate = run.quote.rate.micros_per_hour
+def _extend(at: Connection, wanting: list[Wanting], added: dict[str, int], rate: int) -> None:
+    """Larger grants, and the leases that they fund."""
+    extended = [each for each in wanting if each.need.fork_id in added]
+    grants = [{"at": each.need.fork_id, "part": added[each.need.fork_id]} for each in extended]
+    at.execute(_GRANT, grants)
     leases = [
-        {
-            "at": machines[fork.fork_id][0].attempt_id,
-            "lease": ledger.lease_ns(
-                fork.grant_micros + added[fork.fork_id], rate, fork.worst_attempt_ns
-            ),
-        }
-        for fork in wanting
-        if fork.fork_id in added and fork.fork_id in machines
+        {"at": each.attempt_id, "lease": _lease_ns(each, added, rate)}
+        for each in extended
+        if each.attempt_id is not None
     ]
     if leases:
-        at.execute(
-            update(attempts)
-            .where(attempts.c.attempt_id == bindparam("at"))
-            .values(lease_ns=bindparam("lease")),
-            sorted(leases, key=lambda lease: str(lease["at"])),
-        )
+        at.execute(_LEASE, leases)
 
 
-def _meter(row: Any, now_ns: int) -> Meter:
+def _lease_ns(each: Wanting, added: dict[str, int], rate: int) -> int:
+    grant = each.need.grant_micros + added[each.need.fork_id]
+    return ledger.lease_ns(grant, rate, each.worst_attempt_ns)
+
+
+def _meter(row: AnyRow, now_ns: int) -> Meter:
     return Meter(
         attempt_id=row.attempt_id,
         run_id=row.run_id,

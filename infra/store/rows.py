@@ -7,12 +7,12 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, insert, select, update
 
 from app.domain.machine import Shape
 from app.domain.run import Attempt, Claimed, Exec, Fork, Run
 from app.errors import NotFound
-from infra.store.engine import locked, pages
+from infra.store.engine import AnyRow, locked, pages
 from infra.store.tables import attempts, execs, forks, runs
 
 N = TypeVar("N")
@@ -20,12 +20,12 @@ N = TypeVar("N")
 _SHAPE = ("vcpus", "memory_mib", "disk_gib")
 
 
-def noun_of(kind: type[N], row: Row[Any]) -> N:
+def noun_of(kind: type[N], row: AnyRow) -> N:
     """A row as a noun whose fields are its columns."""
     return kind(**{name: getattr(row, name) for name in _names(kind)})
 
 
-def fork_of(row: Row[Any]) -> Fork:
+def fork_of(row: AnyRow) -> Fork:
     """A fork's row; its shape is three columns."""
     plain = {name: getattr(row, name) for name in _names(Fork) if name != "shape"}
     return Fork(shape=Shape(row.vcpus, row.memory_mib, row.disk_gib), **plain)
@@ -108,7 +108,7 @@ def _run(at: Connection, statement: Select[Any], run_id: str) -> Run:
     return noun_of(Run, row)
 
 
-def _by_id(at: Connection, table: Table, ids: set[str]) -> Iterable[Row[Any]]:
+def _by_id(at: Connection, table: Table, ids: set[str]) -> Iterable[AnyRow]:
     key = next(iter(table.primary_key.columns))
     for page in pages(sorted(ids)):
         yield from at.execute(select(table).where(key.in_(page)))

@@ -13,7 +13,7 @@ from app.domain.report import AttemptLine
 from app.domain.run import Attempt, Fork, Role, Run, RunKind
 from app.errors import Conflict, NotFound
 from infra.store.ending import end_waiting, over
-from infra.store.engine import Database, pages
+from infra.store.engine import AnyRow, Database, pages
 from infra.store.money import book_budget
 from infra.store.receipts import keep_receipt
 from infra.store.rows import (
@@ -168,7 +168,7 @@ def _labelled(name: str, value: str) -> Any:
     )
 
 
-def _line(row: Any) -> AttemptLine:
+def _line(row: AnyRow) -> AttemptLine:
     return AttemptLine(
         noun_of(Attempt, row), row.verification_micros, row.tasks_micros, row.environment_micros
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
 
-from sqlalchemy import Connection, Row, select, union, update
+from sqlalchemy import Connection, select, union, update
 
 from app.domain.snapshot import Snapshot, split_ref
 from app.errors import Conflict, NotFound
-from infra.store.engine import Database
+from infra.store.engine import AnyRow, Database
 from infra.store.rows import noun_of
 from infra.store.tables import builds, forks, is_live, is_unsettled, snapshots
 
@@ -63,7 +62,7 @@ def pin(at: Connection, project_id: str, refs: set[str]) -> None:
             raise NotFound("unknown_snapshot", f"snapshot {row.ref} has been deleted")
 
 
-def _versions(at: Connection, project_id: str, ref: str, *, lock: bool = False) -> list[Row[Any]]:
+def _versions(at: Connection, project_id: str, ref: str, *, lock: bool = False) -> list[AnyRow]:
     """What a ref names, newest first. Raises NotFound(unknown_snapshot)."""
     try:
         name, version = split_ref(ref)

@@ -1,0 +1,255 @@
+"""The schema: constraints hold for whoever writes, and the migrations make what the tables say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import (
+    BigInteger,
+    Executable,
+    Inspector,
+    Text,
+    inspect,
+    text,
+    update,
+)
+
+from app.errors import PromigenceError
+from infra.store import Stores, create_store
+from infra.store.migrate import migrating
+from infra.store.tables import METADATA, attempts, forks, hosts, ledger, runs
+from tests import builders as a
+from tests.contract.rows import Rows
+
+TABLES = sorted(METADATA.tables)
+
+
+@pytest.fixture
+def bare(url: str, tmp_path: Path) -> Iterator[Stores]:
+    """A database of the same kind without a schema."""
+    if url.startswith("sqlite"):
+        store = create_store(f"sqlite:///{tmp_path}/bare.db")
+        yield store
+        store.close()
+        return
+    main = create_store(url)
+    _statement(main, "CREATE DATABASE bare")
+    store = create_store(url.replace("/postgres?", "/bare?"))
+    yield store
+    store.close()
+    _statement(main, "DROP DATABASE bare")
+    main.close()
+
+
+def test_money_and_time_have_64_bits() -> None:
+    columns = [column for table in METADATA.tables.values() for column in table.columns]
+    wide = [column for column in columns if re.search(r"micros|_ns$|_bytes$", column.name)]
+    assert len(wide) > 40
+    assert [str(column) for column in wide if not isinstance(column.type, BigInteger)] == []
+
+
+def test_a_run_of_more_than_32_bits_of_money(rows: Rows) -> None:
+    claimed = rows.started(budget_micros=10_000_000_000_000, fork_fields={"worst_micros": 1 << 50})
+    rows.close(claimed, at_s=5)
+    assert rows.run(claimed.run.run_id).pool_micros == 10_000_000_000_000 - 5_000
+
+
+def test_every_constraint_and_index_has_a_name() -> None:
+    tables = METADATA.tables.values()
+    named = [each.name for table in tables for each in table.constraints]
+    named += [each.name for table in tables for each in table.indexes]
+    assert None not in named
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize(
+    ("broken", "constraint"),
+    [
+        ({"pool_micros": runs.c.pool_micros + 1}, "ck_run_budget_adds_up"),
+        (
+            {"pool_micros": -1, "granted_micros": runs.c.budget_micros + 1},
+            "ck_run_pool_micros_not_negative",
+        ),
+        (
+            {"granted_micros": -1, "charged_micros": runs.c.budget_micros + 1, "pool_micros": 0},
+            "ck_run_granted_micros_not_negative",
+        ),
+        (
+            {"charged_micros": -1, "pool_micros": runs.c.pool_micros + 1},
+            "ck_run_charged_micros_not_negative",
+        ),
+        ({"state": "ended"}, "ck_run_ended_holds_no_grant"),
+    ],
+)
+def test_a_run_that_does_not_add_up_is_refused(
+    rows: Rows, broken: dict[str, Any], constraint: str
+) -> None:
+    rows.start(2, budget_micros=50_000)
+    _refused(rows, update(runs).values(broken), constraint)
+
+
+@pytest.mark.parametrize(
+    ("broken", "constraint"),
+    [
+        ({"free_slots": -1}, "ck_host_free_slots_not_negative"),
+        ({"free_memory_mib": -1}, "ck_host_free_memory_mib_not_negative"),
+        ({"free_disk_gib": -1}, "ck_host_free_disk_gib_not_negative"),
+        ({"free_slots": hosts.c.slots + 1}, "ck_host_no_more_free_than_there_is"),
+    ],
+)
+def test_a_host_cannot_have_more_or_less_room_than_it_has(
+    rows: Rows, broken: dict[str, Any], constraint: str
+) -> None:
+    rows.host()
+    _refused(rows, update(hosts).values(broken), constraint)
+
+
+@pytest.mark.parametrize(
+    ("broken", "constraint"),
+    [
+        ({"grant_micros": -1}, "ck_fork_grant_micros_not_negative"),
+        ({"outcome": "passed"}, "ck_fork_an_end_has_its_reason"),
+        ({"state": "ended"}, "ck_fork_"),
+        ({"run_id": "run_none"}, "fk_fork_run_id|FOREIGN KEY"),
+    ],
+)
+def test_a_fork_out_of_its_table_is_refused(
+    rows: Rows, broken: dict[str, Any], constraint: str
+) -> None:
+    rows.start()
+    _refused(rows, update(forks).values(broken), constraint)
+
+
+def test_a_move_of_money_is_booked_once_and_makes_none(rows: Rows) -> None:
+    claimed = rows.started()
+    rows.close(claimed, at_s=5)
+    with rows.store.database.read() as at:
+        entry = dict(at.execute(ledger.select().where(ledger.c.kind == "charge")).mappings().one())
+    _refused(rows, ledger.insert().values(entry), "pk_ledger|UNIQUE constraint failed: ledger")
+    made = entry | {"sequence": 1, "pool_micros": 1}
+    _refused(rows, ledger.insert().values(made), "ck_ledger_moves_and_makes_nothing")
+
+
+def test_the_parts_of_a_charge_add_up(rows: Rows) -> None:
+    rows.close(rows.started(), at_s=5)
+    broken = update(attempts).values(tasks_micros=attempts.c.tasks_micros + 1)
+    _refused(rows, broken, "ck_attempt_parts_add_up")
+
+
+def test_the_migrations_make_what_the_tables_say(bare: Stores) -> None:
+    bare.migrate()
+    migrated = _schema(bare)
+    _statement(bare, *(f'DROP TABLE "{name}"' for name in reversed(_by_reference())))
+    with bare.database.write() as at:
+        METADATA.create_all(at)
+    assert migrated == _schema(bare)
+    assert sorted(migrated) == TABLES
+    assert len(migrated["run"]["checks"]) == 8
+
+
+def test_two_processes_may_migrate_at_once(bare: Stores) -> None:
+    program = (
+        "import sys; from infra.store import create_store; create_store(sys.argv[1]).migrate()"
+    )
+    url = bare.database.engine.url.render_as_string(hide_password=False)
+    both = [subprocess.Popen([sys.executable, "-c", program, url]) for _ in range(2)]
+    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    assert sorted(_schema(bare)) == TABLES
+
+
+def test_migrating_again_changes_and_loses_nothing(rows: Rows) -> None:
+    claimed = rows.started(2)
+    before = _schema(rows.store)
+    rows.store.migrate()
+    assert _schema(rows.store) == before
+    assert rows.store.attempts.get(claimed.attempt.attempt_id) == claimed
+
+
+def test_altering_a_populated_parent_keeps_its_children_and_checks(bare: Stores) -> None:
+    """As a later migration will: on SQLite this makes the table anew, with rows that refer to it."""
+    bare.migrate()
+    before = _schema(bare)
+    run, its_forks = a.step(3, labels=(("step", "1"),))
+    bare.runs.start(run, its_forks, None)
+    with migrating(bare.database) as at:
+        operations = Operations(MigrationContext.configure(at))
+        with operations.batch_alter_table("run") as batch:
+            batch.alter_column("project_id", type_=Text())
+    assert len(bare.runs.forks(run.run_id)) == 3
+    assert len(bare.runs.list(a.PROJECT, {"step": "1"}, 10, None)) == 1
+    before["run"]["columns"]["project_id"] = ("TEXT", False, None)
+    assert _schema(bare) == before
+    with pytest.raises(PromigenceError), bare.database.write() as at:
+        at.execute(update(runs).values(pool_micros=runs.c.pool_micros + 1))
+
+
+def test_a_migration_that_would_orphan_rows_is_undone(bare: Stores) -> None:
+    bare.migrate()
+    run, its_forks = a.step(3)
+    bare.runs.start(run, its_forks, None)
+    with pytest.raises((RuntimeError, PromigenceError)), migrating(bare.database) as at:
+        at.execute(runs.delete())
+    assert bare.runs.get(a.PROJECT, run.run_id).run_id == run.run_id
+
+
+def _refused(rows: Rows, statement: Executable, constraint: str) -> None:
+    with (
+        pytest.raises(PromigenceError, match=constraint) as caught,
+        rows.store.database.write() as at,
+    ):
+        at.execute(statement)
+    assert caught.value.code == "constraint_refused"
+
+
+def _statement(store: Stores, *statements: str) -> None:
+    options = {"isolation_level": "AUTOCOMMIT"}
+    with store.database.engine.connect().execution_options(**options) as at:
+        for statement in statements:
+            at.execute(text(statement))
+
+
+def _schema(store: Stores) -> dict[str, dict[str, Any]]:
+    """All that the database says of its tables, in an order of its own making."""
+    with store.database.read() as at:
+        looking = inspect(at)
+        names = [name for name in looking.get_table_names() if name != "alembic_version"]
+        return {name: _table(looking, name) for name in names}
+
+
+def _table(looking: Inspector, name: str) -> dict[str, Any]:
+    return {
+        "columns": {
+            column["name"]: (str(column["type"]), column["nullable"], column["default"])
+            for column in looking.get_columns(name)
+        },
+        "key": looking.get_pk_constraint(name),
+        "references": _by_name(looking.get_foreign_keys(name)),
+        "uniques": _by_name(looking.get_unique_constraints(name)),
+        "checks": _by_name(looking.get_check_constraints(name)),
+        "indexes": _by_name(looking.get_indexes(name)),
+    }
+
+
+def _by_name(items: Iterable[Any]) -> dict[str, str]:
+    return {
+        item["name"]: str(sorted((key, _plain(of)) for key, of in item.items())) for item in items
+    }
+
+
+def _plain(value: Any) -> str:
+    """Conditions come back as SQL objects."""
+    if isinstance(value, dict):
+        return str(sorted((key, str(of)) for key, of in value.items()))
+    return str(value)
+
+
+def _by_reference() -> list[str]:
+    return [table.name for table in METADATA.sorted_tables]
