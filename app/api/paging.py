@@ -13,7 +13,7 @@ from app.errors import BadRequest
 T = TypeVar("T")
 
 Limit = Annotated[int, Query(ge=1, le=500)]
-Cursor = Annotated[str | None, Query(), StringConstraints(max_length=100)]
+Cursor = Annotated[str | None, Query(), StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 
 
 def page(things: Sequence[T], limit: int, cursor: str | None) -> tuple[Sequence[T], str | None]:

@@ -125,6 +125,13 @@ def test_no_answer_may_be_waited_for_longer_than_it_may_hang(still: Door, wait: 
     assert error["details"]["fields"][0]["field"] == "query wait_seconds"
 
 
+@pytest.mark.parametrize("name", ["a%00b", "%ff", "a%20b", "x" * 65, "a%3Bb"])
+def test_an_id_is_a_plain_word(still: Door, name: str) -> None:
+    for path in ("/v1/runs/{}", "/v1/forks/{}", "/v1/builds/{}", "/v1/forks/fork_none/execs/{}"):
+        error = still.refused("GET", path.format(name), 400, "bad_request")
+        assert error["details"]["fields"][0]["field"].startswith("path ")
+
+
 def test_values_are_never_repeated_to_the_caller(still: Door) -> None:
     secret = "sk-very-secret"
     for change in ({"exec": {"sh": 1, "env": {"KEY": [secret]}}}, {"count": secret}):

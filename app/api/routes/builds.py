@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from app.api.context import Ctx, Project
-from app.api.schemas.base import Wait
+from app.api.schemas.base import Id, Wait
 from app.api.schemas.snapshot import Build
 from app.api.waiting import until
 from app.domain.snapshot import BuildState
@@ -18,7 +18,7 @@ After = Annotated[int, Query(ge=0, le=2**53)]
 
 @router.get("/{build_id}", response_model=Build)
 async def get_build(
-    context: Ctx, project_id: Project, build_id: str, wait_seconds: Wait = 0, after: After = 0
+    context: Ctx, project_id: Project, build_id: Id, wait_seconds: Wait = 0, after: After = 0
 ) -> dict[str, Any]:
     """A build with the lines of its log after `after`, waited for; or its end."""
 

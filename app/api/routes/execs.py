@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from app.api.context import Context, Ctx, Project
 from app.api.held import row_id, settled
 from app.api.idempotency import Idempotent
-from app.api.schemas.base import MAX_WAIT_S, Wait
+from app.api.schemas.base import MAX_WAIT_S, Id, Wait
 from app.api.schemas.command import HeldCommand
 from app.api.schemas.fork import ExecPending, ExecResult
 from app.domain.money import NS_PER_SECOND
@@ -26,7 +26,7 @@ PENDING: dict[int | str, dict[str, Any]] = {202: {"model": ExecPending}}
 
 @router.post("", response_model=ExecResult, responses=PENDING)
 async def run_command(
-    context: Ctx, project_id: Project, fork_id: str, token: Idempotent, body: HeldCommand
+    context: Ctx, project_id: Project, fork_id: Id, token: Idempotent, body: HeldCommand
 ) -> dict[str, object] | JSONResponse:
     """Run a command in a held fork; waits for its end as long as one answer may take."""
     exec_id = body.exec_id or _id_of(token)
@@ -46,7 +46,7 @@ async def run_command(
 
 @router.get("/{exec_id}", response_model=ExecResult, responses=PENDING)
 async def get_command(
-    context: Ctx, project_id: Project, fork_id: str, exec_id: str, wait_seconds: Wait = 0
+    context: Ctx, project_id: Project, fork_id: Id, exec_id: Id, wait_seconds: Wait = 0
 ) -> dict[str, object] | JSONResponse:
     """A command's end, waited for."""
     asked = await context.run(

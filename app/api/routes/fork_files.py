@@ -9,7 +9,7 @@ from pydantic import StringConstraints, TypeAdapter, ValidationError
 from app.api.bodies import MAX_FILE_BYTES, Bytes, spooled, streamed
 from app.api.context import Context, Ctx, Project
 from app.api.held import settled
-from app.api.schemas.base import GuestPath
+from app.api.schemas.base import GuestPath, Id
 from app.api.schemas.fork import Uploaded
 from app.domain.run import Exec, ExecState, FileMove
 from app.errors import BadRequest, Unavailable
@@ -30,7 +30,7 @@ async def upload_file(
     request: Request,
     context: Ctx,
     project_id: Project,
-    fork_id: str,
+    fork_id: Id,
     path: str,
     mode: Mode = "0644",
 ) -> dict[str, object]:
@@ -50,7 +50,7 @@ async def upload_file(
 
 @router.get("", response_class=StreamingResponse)
 async def download_file(
-    context: Ctx, project_id: Project, fork_id: str, path: str
+    context: Ctx, project_id: Project, fork_id: Id, path: str
 ) -> StreamingResponse:
     """Read a file of a held fork."""
     guest_path, ports = _checked(path), context.ports

@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from app.api.context import Ctx, Project
 from app.api.idempotency import Idempotent, remembered
+from app.api.schemas.base import Id
 from app.api.schemas.fork import Fork, ReleaseBody, Released
 from app.domain import fork as rules
 from app.domain.run import Fork as ForkRow
@@ -14,14 +15,14 @@ router = APIRouter(prefix="/v1/forks", tags=["held forks"])
 
 
 @router.get("/{fork_id}", response_model=Fork)
-async def get_fork(context: Ctx, project_id: Project, fork_id: str) -> dict[str, object]:
+async def get_fork(context: Ctx, project_id: Project, fork_id: Id) -> dict[str, object]:
     """A fork as it stands."""
     return await context.run(read.fork, context.ports, project_id, fork_id)
 
 
 @router.post("/{fork_id}/release", response_model=Released)
 async def release_fork(
-    context: Ctx, project_id: Project, token: Idempotent, fork_id: str, body: ReleaseBody
+    context: Ctx, project_id: Project, token: Idempotent, fork_id: Id, body: ReleaseBody
 ) -> dict[str, object]:
     """Hand a held fork back with a grade, or none. The same grade again changes nothing."""
     ports = context.ports

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from app.api.context import Context, Ctx, Project
 from app.api.idempotency import Idempotent, remembered
 from app.api.paging import Cursor, Limit, page
-from app.api.schemas.base import Wait
+from app.api.schemas.base import Id, Wait
 from app.api.schemas.fork import Forks
 from app.api.schemas.run import Report, Run, Runs, StartBody, Started
 from app.api.waiting import until
@@ -44,7 +44,7 @@ async def list_runs(
 
 @router.get("/{run_id}", response_model=Run)
 async def get_run(
-    context: Ctx, project_id: Project, run_id: str, wait_seconds: Wait = 0
+    context: Ctx, project_id: Project, run_id: Id, wait_seconds: Wait = 0
 ) -> dict[str, object]:
     """A run without its forks; with `wait_seconds` it waits for the run to be final."""
     await _final(context, project_id, run_id, wait_seconds)
@@ -53,7 +53,7 @@ async def get_run(
 
 @router.get("/{run_id}/report", response_model=Report, response_model_exclude_unset=True)
 async def get_report(
-    context: Ctx, project_id: Project, run_id: str, forks: bool = True, wait_seconds: Wait = 0
+    context: Ctx, project_id: Project, run_id: Id, forks: bool = True, wait_seconds: Wait = 0
 ) -> dict[str, object]:
     """What came of a run, at any time; with `wait_seconds` it waits for the run to be final."""
     await _final(context, project_id, run_id, wait_seconds)
@@ -62,7 +62,7 @@ async def get_report(
 
 @router.post("/{run_id}/cancel", response_model=Run)
 async def cancel_run(
-    context: Ctx, project_id: Project, token: Idempotent, run_id: str
+    context: Ctx, project_id: Project, token: Idempotent, run_id: Id
 ) -> dict[str, object]:
     """Ask every fork to stop. A run that is final stays as it is."""
     ports = context.ports
@@ -76,7 +76,7 @@ async def cancel_run(
 
 @router.get("/{run_id}/forks", response_model=Forks)
 async def list_forks(
-    context: Ctx, project_id: Project, run_id: str, limit: Limit = 100, cursor: Cursor = None
+    context: Ctx, project_id: Project, run_id: Id, limit: Limit = 100, cursor: Cursor = None
 ) -> dict[str, object]:
     """By index, each with its state."""
     forks = await context.run(read.forks, context.ports, project_id, run_id)
