@@ -27,7 +27,7 @@ async def settled(context: Context, asked: Exec, wait_s: float) -> Exec:
     """The row once its command has ended, or as it is when `wait_s` are over.
 
     Raises Conflict(environment_failure) when the machine was lost, Conflict(fork_ended) when the fork was stopped,
-    BadRequest, NotFound or TooLarge for what the guest refused.
+    BadRequest, NotFound, TooLarge or Unavailable for what the guest or its host refused.
     """
     execs = context.ports.execs
 

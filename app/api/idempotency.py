@@ -20,10 +20,17 @@ async def _token(request: Request, idempotency_key: IdempotencyKey = None) -> To
     """None without a key: then the call happens each time. Raises nothing that reading the body did not raise."""
     if idempotency_key is None:
         return None
-    body = await request.body()
-    meant = json.dumps(json.loads(body), sort_keys=True) if body else ""
-    digest = hashlib.sha256(f"{request.url.path}\n{meant}".encode())
+    meant = _meaning(await request.body())
+    digest = hashlib.sha256(request.url.path.encode() + b"\n" + meant)
     return Token(idempotency_key, digest.hexdigest())
+
+
+def _meaning(body: bytes) -> bytes:
+    """JSON without the order of its keys and its spaces; what is no JSON is itself."""
+    try:
+        return json.dumps(json.loads(body), sort_keys=True).encode()
+    except (ValueError, RecursionError):
+        return body
 
 
 Idempotent = Annotated[Token | None, Depends(_token)]

@@ -243,6 +243,13 @@ def test_forks_are_listed_by_index_page_by_page(suite: Door) -> None:
         suite.refused("GET", path, 400, "bad_request", params={"cursor": cursor})
 
 
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_a_body_that_nobody_asked_for_does_no_harm(still: Door, body: bytes) -> None:
+    headers = {"Idempotency-Key": "once", "Content-Type": "application/json"}
+    path = "/v1/runs/run_none/cancel"
+    still.refused("POST", path, 404, "unknown_run", content=body, headers=headers)
+
+
 def test_a_cancelled_run_ends_and_stays_ended(suite: Door) -> None:
     run_id = suite.post("/v1/runs", HOLD, 201)["run_id"]
     suite.stage.run_for(2)
