@@ -25,10 +25,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -108,10 +108,15 @@ static void reserve(const char *draft)
 
 static int lock_file(const char *name)
 {
-    /* Read-only, so that the program can hold its lock and yet not write the file. */
+    /* A lock for reading, on a file open for reading: the program can hold it and yet not write the file. Who asks whether it
+     * is held asks as a writer would. It belongs to the open file, so the program inherits it over fork and exec. */
     int fd = open(name, O_RDONLY | O_CREAT, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX) < 0)
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    struct stat seen;
+    if (fd < 0 || fcntl(fd, F_OFD_SETLKW, &lock) < 0 || fstat(fd, &seen) < 0)
         fail("cannot lock %s: %s\n", name, strerror(errno));
+    if (seen.st_nlink == 0)
+        fail("the machine was forgotten before it started\n");
     return fd;
 }
 
@@ -231,6 +236,8 @@ static void keep(const struct wish *wish)
     int64_t deadline = read_deadline(0), started = boot_ns();
     if (deadline <= 0)
         fail("there is no deadline file\n");
+    if (started >= deadline - wish->margin)
+        fail("its lease is over before it started\n");
     if (started > wish->start_by)
         fail("the time to start it passed %lld ms ago\n", (long long)((started - wish->start_by) / 1000000));
     reserve("exit.new");

@@ -7,13 +7,15 @@ import fcntl
 import os
 import select
 import signal
+import struct
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.machine import Deadline, Death, DeathCause, Handle
-from app.errors import Unavailable
+from app.errors import Conflict, Unavailable
 from infra.qemu.home import Home, write_atomically
 
 # Killing takes a moment: by how much a keeper fires before the lease ends, so that the process is gone when it does.
@@ -21,6 +23,11 @@ KILL_MARGIN_NS = 150_000_000
 _GONE_WITHIN_S = 10.0
 _STARTED_WITHIN_S = 20.0
 _SENTENCES_BYTES = 4096
+# Between a keeper's lock and its record lie a fork and a few files.
+_BORN_LOOKS, _BORN_LOOK_S = 500, 0.01
+# The kernel's struct flock: type, whence, start, length, process.
+_FLOCK = "hhqqi0q"
+_WRITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class NotStartedError(Exception):
@@ -139,10 +146,12 @@ def ask_to_kill(home: Home) -> None:
 
 
 def kill(home: Home) -> None:
-    """End the machine and wait until both its process and its keeper are gone.
+    """End the machine and wait until both its process and its keeper are gone; one that is not born yet never will be.
 
     Raises Unavailable if a process outlives SIGKILL for 10 s (the kernel holds it).
     """
+    if read_born(home) is None:
+        _prevent(home)
     with _keeper(home) as pidfd:
         _signal(pidfd, signal.SIGTERM)
         if not _gone(pidfd, _GONE_WITHIN_S):
@@ -154,6 +163,35 @@ def kill(home: Home) -> None:
             raise Unavailable(
                 "machine_will_not_die", f"the process of {home.name} outlives SIGKILL"
             )
+
+
+@contextlib.contextmanager
+def buried(home: Home) -> Iterator[None]:
+    """Hold a dead machine's lock while its files are removed: a late keeper then finds it gone, and starts nothing.
+
+    Raises Conflict while a keeper or the machine lives.
+    """
+    try:
+        fd = os.open(home.directory / "keeper", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        if program_lives(home) or not _lock(fd):
+            raise Conflict("machine_lives", f"machine {home.name} lives; kill it first")
+        yield
+    finally:
+        os.close(fd)
+
+
+def _prevent(home: Home) -> None:
+    """A worker may have died with its keeper on the way: let that find its lease over, or wait until it is born."""
+    with contextlib.suppress(OSError):
+        write_deadline(home, 1)
+    for _ in range(_BORN_LOOKS):
+        if read_born(home) is not None or not keeper_lives(home):
+            return
+        time.sleep(_BORN_LOOK_S)
 
 
 def _argv(keeper: Path, program: Program, deadline: Deadline) -> list[str]:
@@ -192,17 +230,25 @@ def _record(path: Path) -> dict[str, str] | None:
 
 
 def _is_locked(path: Path) -> bool:
+    """Asked without locking anything, so that nobody who asks is ever taken for one who lives."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _WRITE_LOCK)
     finally:
         os.close(fd)
-    return False
+    kind: int = struct.unpack(_FLOCK, found)[0]
+    return kind != fcntl.F_UNLCK
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WRITE_LOCK)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

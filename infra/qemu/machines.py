@@ -17,7 +17,7 @@ from app.domain.machine import (
     MonitorEvent,
     Shape,
 )
-from app.errors import Conflict, EnvironmentFault, FailureKind, Unavailable
+from app.errors import EnvironmentFault, FailureKind, Unavailable
 from app.ports import Clock
 from infra import manifest
 from infra.qemu import evidence, keeper, limits, restore, template
@@ -154,11 +154,10 @@ class QemuMachines:
     def forget(self, name: str) -> None:
         """Remove all files of a dead machine. Raises Conflict for one that lives."""
         home = home_of(self._root, name)
-        if keeper.keeper_lives(home) or keeper.program_lives(home):
-            raise Conflict("machine_lives", f"machine {name} lives; kill it first")
-        self._hear_out(name)
-        limits.clear(name)
-        shutil.rmtree(home.directory, ignore_errors=True)
+        with keeper.buried(home):
+            self._hear_out(name)
+            limits.clear(name)
+            shutil.rmtree(home.directory, ignore_errors=True)
 
     def close(self) -> None:
         """Give up all monitors; the machines live on."""

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from app.domain.machine import Deadline, DeathCause, Handle
+from app.errors import Conflict
 from infra.clock import HostClock
 from infra.qemu import keeper
 from infra.qemu.fingerprint import FIRST_UID
 from infra.qemu.home import Home, listen, write_atomically
 from tests.e2e.conftest import PRODUCTS, SECOND_NS
-from tests.e2e.processes import descriptors, gone, status_of
+from tests.e2e.processes import descriptors, gone, soon, status_of
 
 pytestmark = pytest.mark.machines
 
@@ -146,6 +149,32 @@ def test_nothing_starts_after_the_start_window(kept: Kept) -> None:
     assert not keeper.program_lives(kept.home)
 
 
+def test_nothing_starts_whose_lease_is_over(kept: Kept) -> None:
+    """So a kill that finds a keeper still on the way puts the deadline into the past."""
+    with pytest.raises(keeper.NotStartedError, match="its lease is over"):
+        kept.start("/bin/sleep", "1000", lease_ns=0)
+    assert keeper.read_born(kept.home) is None
+    keeper.kill(kept.home)
+    assert keeper.read_deadline(kept.home) == 1
+
+
+def test_a_keeper_that_comes_after_its_machine_was_forgotten_starts_nothing(kept: Kept) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with keeper.buried(kept.home):
+            late = pool.submit(kept.start, "/bin/sleep", "1000")
+            assert soon(lambda: is_waited_for(kept.home.directory / "keeper"))
+            shutil.rmtree(kept.home.directory)
+        with pytest.raises(keeper.NotStartedError, match="forgotten before it started"):
+            late.result(60)
+    assert not kept.home.directory.exists()
+
+
+def test_a_living_program_is_not_buried(kept: Kept) -> None:
+    kept.start("/bin/sleep", "1000")
+    with pytest.raises(Conflict), keeper.buried(kept.home):
+        raise AssertionError("its files would be removed")
+
+
 def test_a_program_that_cannot_run_is_told_in_words(kept: Kept) -> None:
     with pytest.raises(keeper.NotStartedError, match="cannot run /no/such/program"):
         kept.start("/no/such/program")
@@ -241,3 +270,11 @@ def test_what_the_program_inherits_ends_with_it(kept: Kept) -> None:
         inode = str(Path(f"/proc/self/fd/{server.fileno()}").readlink())
     assert inode in descriptors(handle.pid)
     assert inode not in descriptors(handle.keeper_pid)
+
+
+def is_waited_for(lock: Path) -> bool:
+    """Whether a process waits for this file's lock."""
+    waiting = f":{lock.stat().st_ino} "
+    return any(
+        "->" in line and waiting in line for line in Path("/proc/locks").read_text().splitlines()
+    )
