@@ -162,6 +162,8 @@ def close(
     host.machines.forget(name)
     if claimed.fork.state in COMING_UP:
         ports.bells.fork(host.host_id)
+    if closed.run_ended:
+        ports.bells.woken(claimed.run.run_id)
     ring_after(ports, closed, host.host_id)
     return closed
 

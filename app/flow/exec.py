@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.domain.failure import Phase
 from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, ExecState, FileMove
-from app.errors import BadRequest, Conflict, NotFound, TooLarge
+from app.errors import BadRequest, Conflict, EnvironmentFault, FailureKind, NotFound, TooLarge
 from app.flow._claimed import begin, failing, late_results_dropped
 from app.flow._results import settle_held
 from app.ports import HostPorts, Ports
@@ -38,7 +38,16 @@ def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> None:
     if asked.file is not None:
         _move(ports, host, claimed, asked, asked.file)
         return
-    if not begin(ports, host, claimed, asked):
+    try:
+        if not begin(ports, host, claimed, asked):
+            return
+    except EnvironmentFault as fault:
+        if fault.kind is not FailureKind.EXEC_NOT_STARTED:
+            raise
+        # The guest lives and refused the command (no such cwd or user): the caller's to mend, the fork is as it was.
+        refused = ExecResult(error=("bad_request", fault.message))
+        ports.execs.finish(claimed, replace(asked, result=refused))
+        ports.bells.woken(asked.exec_id)
         return
     end = host.guest.end(claimed.attempt.attempt_id, asked.exec_id, wait_s=SHORT_COMMAND_S)
     if end is not None:

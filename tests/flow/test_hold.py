@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.domain.run import Exec, ExecState
-from app.errors import Conflict, NotFound, NotYet
+from app.errors import Conflict, FailureKind, NotFound, NotYet
 from app.flow import hold
 from tests.flow.stage import PROJECT, Stage, sim, spec
 
@@ -62,6 +62,19 @@ def test_the_same_id_is_the_same_command(held: tuple[Stage, str, str]) -> None:
     with pytest.raises(Conflict) as refused:
         hold.exec(stage.ports, PROJECT, fork_id, sim("2s"), "mine")
     assert refused.value.code == "exec_id_taken"
+
+
+def test_a_command_that_cannot_start_is_refused_and_the_fork_lives(
+    held: tuple[Stage, str, str],
+) -> None:
+    stage, _, fork_id = held
+    stage.world.fault("start", FailureKind.EXEC_NOT_STARTED)
+    ended = done(stage, hold.exec(stage.ports, PROJECT, fork_id, sim("1s"), None))
+    assert ended.result is not None
+    assert ended.result.error == ("bad_request", "planted in start")
+    again = done(stage, hold.exec(stage.ports, PROJECT, fork_id, sim("1s exit 4"), None))
+    assert again.result is not None
+    assert again.result.exit_code == 4
 
 
 def test_eight_at_once_and_no_more(held: tuple[Stage, str, str]) -> None:
