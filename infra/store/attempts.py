@@ -28,7 +28,8 @@ from infra.store.rows import (
     noun_of,
     save,
 )
-from infra.store.tables import LedgerKind, attempts, forks, is_open, is_queued, samples
+from infra.store.schema import LedgerKind
+from infra.store.tables import attempts, forks, is_open, is_queued, samples
 
 
 class Attempts:

@@ -29,7 +29,8 @@ from infra.store.fence import held
 from infra.store.money import Entry, book
 from infra.store.room import give_back
 from infra.store.rows import find_attempt, insert_forks, lock_forks, lock_run, save
-from infra.store.tables import LedgerKind, attempts, execs, forks, is_unfinished
+from infra.store.schema import LedgerKind
+from infra.store.tables import attempts, execs, forks, is_unfinished
 
 PHASES = {
     ForkState.RESTORING: Phase.RESTORE,

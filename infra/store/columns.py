@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 from sqlalchemy import BigInteger, Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field
-from typing_extensions import override
 
 REPLACEMENT = "\ufffd"
 
@@ -29,12 +28,10 @@ class AsJson(TypeDecorator[Any]):
         super().__init__()
         self.kind = kind
 
-    @override
-    def process_bind_param(self, value: Any | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: Any | None, _dialect: Dialect) -> str | None:
         return None if value is None else encode(self.kind, value)
 
-    @override
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any | None:
+    def process_result_value(self, value: str | None, _dialect: Dialect) -> Any | None:
         return None if value is None else decode(self.kind, value)
 
 
@@ -48,12 +45,10 @@ class AsWord(TypeDecorator[Any]):
         super().__init__()
         self.kind = kind
 
-    @override
-    def process_bind_param(self, value: Any | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: Any | None, _dialect: Dialect) -> str | None:
         return None if value is None else self.kind(value).value
 
-    @override
-    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:
+    def process_result_value(self, value: str | None, _dialect: Dialect) -> StrEnum | None:
         return None if value is None else self.kind(value)
 
 
@@ -63,8 +58,7 @@ class AsText(TypeDecorator[str]):
     impl = Text
     cache_ok = True
 
-    @override
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
         return None if value is None else storable(value)
 
 

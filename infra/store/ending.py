@@ -16,7 +16,8 @@ from infra.store.engine import pages
 from infra.store.money import Entry, book
 from infra.store.room import give_back
 from infra.store.rows import columns_of
-from infra.store.tables import LedgerKind, builds, forks, is_live, runs
+from infra.store.schema import LedgerKind
+from infra.store.tables import builds, forks, is_live, runs
 
 
 def ended(fork: Fork, reason: EndReason, now_ns: int) -> Fork:

@@ -76,7 +76,7 @@ class Hosts:
                 select(*_NEEDS, builds.c.build_id)
                 .join(runs, runs.c.run_id == forks.c.run_id)
                 .outerjoin(builds, builds.c.template_fork_id == forks.c.fork_id)
-                .where(is_queued, is_live, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None))
+                .where(is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None))
                 .order_by(runs.c.created_ns, runs.c.run_id, forks.c.index)
                 .limit(limit)
             )
@@ -96,7 +96,7 @@ class Hosts:
         with self._database.write() as at:
             silent_ns = self._database.now_ns(at) - ALIVE_NS
             dead = select(hosts.c.host_id).where(hosts.c.heartbeat_ns < silent_ns)
-            leaving = lock_forks(at, is_queued, is_live, forks.c.host_id.in_(dead))
+            leaving = lock_forks(at, is_queued, forks.c.host_id.in_(dead))
             for page in pages([fork.fork_id for fork in leaving]):
                 at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(host_id=None))
             give_back(at, leaving)
@@ -108,7 +108,7 @@ class Hosts:
             rows = at.execute(
                 select(forks.c.host_id, build_id, func.count().label("waiting"))
                 .outerjoin(builds, builds.c.template_fork_id == forks.c.fork_id)
-                .where(is_queued, is_live, forks.c.host_id.is_not(None))
+                .where(is_queued, forks.c.host_id.is_not(None))
                 .group_by(forks.c.host_id, build_id)
                 .order_by(forks.c.host_id, build_id)
             )

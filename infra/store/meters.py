@@ -20,8 +20,8 @@ from infra.store.engine import AnyRow, Database, locked
 from infra.store.hosts import hosts_of
 from infra.store.money import Entry, book, next_sequence
 from infra.store.rows import lock_forks, lock_run
+from infra.store.schema import LedgerKind
 from infra.store.tables import (
-    LedgerKind,
     attempts,
     forks,
     is_active,
@@ -104,7 +104,7 @@ class Meters:
             now_ns = self._database.now_ns(at)
             rows = at.execute(
                 select(attempts, runs.c.hold_ns)
-                .join(forks, forks.c.attempt_id == attempts.c.attempt_id)
+                .join(forks, forks.c.fork_id == attempts.c.fork_id)
                 .join(runs, runs.c.run_id == attempts.c.run_id)
                 .where(
                     is_open,
@@ -135,7 +135,7 @@ class Meters:
             late = at.execute(
                 select(runs.c.run_id)
                 .join(forks, forks.c.run_id == runs.c.run_id)
-                .where(is_active, is_queued, is_live, _overdue(now_ns))
+                .where(is_active, is_queued, _overdue(now_ns))
                 .distinct()
             )
             run_ids = sorted(late.scalars())
@@ -145,7 +145,7 @@ class Meters:
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
-            waiting = lock_forks(at, forks.c.run_id == run_id, is_queued, is_live)
+            waiting = lock_forks(at, forks.c.run_id == run_id, is_queued)
             timeout_ns = run.spec.queue_timeout_ns
             late = [fork for fork in waiting if now_ns - fork.queued_ns > timeout_ns]
             if not late:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, func, insert, select, update
 
 from app.domain.run import Run
-from infra.store.tables import LedgerKind, ledger, runs
+from infra.store.schema import LedgerKind
+from infra.store.tables import ledger, runs
 
 
 @dataclass(frozen=True, slots=True)

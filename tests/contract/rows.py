@@ -13,8 +13,8 @@ from app.domain.placement import choose
 from app.domain.run import Claimed, Closed, Closing, Fork, Result, Run
 from infra.fakes.clock import ManualClock
 from infra.store import Stores
+from infra.store.schema import LedgerKind
 from infra.store.tables import (
-    LedgerKind,
     attempts,
     forks,
     hosts,
