@@ -78,6 +78,9 @@ def celery(broker_url: str) -> Celery:
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
             "socket_keepalive": True,
             "health_check_interval": 5,
+            # A ring tries one new connection in place of a dead one, at once; then it is given up.
+            "max_retries": 1,
+            "interval_start": 0,
             # One list a queue instead of four: we have no priorities, and BRPOP looks at every list.
             "priority_steps": [0],
         },

@@ -1,7 +1,7 @@
 """The environment, read once, frozen and typed. Nothing else of the server reads it.
 
-Every setting is `PROMIGENCE_<NAME>`; tuples are written as JSON. What `promigence-server up` starts reads the same
-names from `settings.env` in its own directory; a variable of the process wins over a line of the file.
+Every setting is `PROMIGENCE_<NAME>`; tuples are written as JSON. What `promigence-server up` starts reads a file of its
+own directory too, which wins over the environment: a stack goes on as it was started.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
 import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["SETTINGS_FILE", "Settings", "as_lines", "inherited", "load", "runtime_dir"]
+__all__ = ["SETTINGS_FILE", "Settings", "as_json", "inherited", "load", "runtime_dir"]
 
-SETTINGS_FILE = "settings.env"
+SETTINGS_FILE = "settings.json"
 # A socket's path has 107 bytes at most; the longest name below the runtime directory takes about 60 of them.
 _RUNTIME_DIR_BYTES = 46
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE")
@@ -32,9 +31,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 class Settings(BaseSettings):
     """What a deployment decides; the defaults are the embedded stack of one checkout."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="PROMIGENCE_", frozen=True, env_file_encoding="utf-8", extra="ignore"
-    )
+    model_config = SettingsConfigDict(env_prefix="PROMIGENCE_", frozen=True, extra="forbid")
 
     dir: Path = Path(".promigence")
     # What `make setup` built: the keeper, the guest's kernel and tools, base images.
@@ -68,18 +65,6 @@ class Settings(BaseSettings):
     flower_port: Port = 5555
     flower_user: str = "promigence"
     flower_password: SecretStr | None = None
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library passes it
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The caller's own values, then the settings file, then the environment."""
-        return init_settings, dotenv_settings, env_settings, file_secret_settings
 
     @model_validator(mode="after")
     def _resolve(self) -> Self:
@@ -120,24 +105,22 @@ class Settings(BaseSettings):
 
 
 def load(directory: Path) -> Settings:
-    """The settings of the stack in this directory: its file over the environment.
+    """The settings of the stack in this directory: what it wrote down, over the environment.
 
     Raises pydantic's ValidationError, which names each wrong setting.
     """
-    # pydantic-settings takes it; what a type checker sees is the fields alone.
-    return Settings(dir=directory, _env_file=directory / SETTINGS_FILE)  # type: ignore[call-arg]
+    path = directory / SETTINGS_FILE
+    written = json.loads(path.read_text()) if path.exists() else {}
+    return Settings(**{**written, "dir": directory})
 
 
-def as_lines(settings: Settings) -> str:
-    """All of the settings as the lines of a settings file, secrets too: what `load` reads as the same settings."""
-    lines = []
-    for name, value in settings:
-        if value is None or name == "dir":
-            continue
-        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
-        text = json.dumps(plain) if isinstance(plain, tuple) else str(plain)
-        lines.append(f"PROMIGENCE_{name.upper()}={shlex.quote(text)}\n")
-    return "".join(lines)
+def as_json(settings: Settings) -> str:
+    """All of the settings, secrets too: what `load` reads as the same settings."""
+    plain = {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else value
+        for name, value in settings
+    }
+    return json.dumps(plain, default=str, indent=2)
 
 
 def runtime_dir(directory: Path) -> Path:

@@ -27,7 +27,7 @@ DEFINITION: Definition = {
 }
 # What stays of a stack that is down: data, and the settings that it is read by.
 STAYS = {
-    *("promigence.db", "key.secret", "settings.env", "lock"),
+    *("promigence.db", "key.secret", "settings.json", "lock"),
     *("blobs", "bundles", "spool", "machines", "logs"),
 }
 
@@ -58,10 +58,13 @@ class Stack:
         parts = json.loads(self.server("status", "--json").stdout)
         return {part["name"]: part for part in parts}
 
-    def pid(self, name: str) -> int:
-        """A part's process, as the supervisor wrote it down."""
+    def pids(self) -> dict[str, int]:
+        """The parts' processes, as the supervisor wrote them down."""
         written = json.loads((self.directory / "processes.json").read_text())
-        return int(written[name]["pid"])
+        return {name: int(process["pid"]) for name, process in written.items()}
+
+    def pid(self, name: str) -> int:
+        return self.pids()[name]
 
     def supervisor_pid(self) -> int:
         written = json.loads((self.directory / "stack.json").read_text())

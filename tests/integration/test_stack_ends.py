@@ -13,39 +13,42 @@ from tests.integration.stacks import DEFINITION, SERVER, Stack, kill, until
 def test_twice_up_and_twice_down_leave_nothing_and_disturb_nobody(
     own_stack: Stack, stack: Stack
 ) -> None:
-    others = {name: part["pid"] for name, part in stack.status().items()}
+    others = stack.pids()
+
     own_stack.up()
-    before = {name: part["pid"] for name, part in own_stack.status().items()}
+
+    before = own_stack.pids()
     secret = own_stack.environment()["PROMIGENCE_API_KEY"]
     assert (own_stack.directory / "env").stat().st_mode & 0o777 == 0o600
 
     own_stack.up()
 
-    assert {name: part["pid"] for name, part in own_stack.status().items()} == before
+    assert own_stack.pids() == before
     assert own_stack.environment()["PROMIGENCE_API_KEY"] == secret
     own_stack.down()
     assert own_stack.processes() == []
     assert own_stack.leavings() == set()
     own_stack.down()
-    assert own_stack.server("status").returncode == 1
-    assert {name: part["pid"] for name, part in stack.status().items()} == others
+    assert stack.pids() == others
     logs = "".join(path.read_text() for path in (own_stack.directory / "logs").iterdir())
     assert secret not in logs
 
 
-def test_killed_parts_are_started_again_and_a_killed_supervisor_is_cleaned_up_after(
+def test_after_the_worst_order_of_deaths_down_leaves_nothing_and_the_run_is_decided(
     own_stack: Stack,
 ) -> None:
     own_stack.up()
     with own_stack.client() as client:
         client.snapshots.build(DEFINITION)
-        client.runs.start("task-suite", count=2, spend_cap=1.0, exec={"sh": "sim: 300s exit 0"})
+        run = client.runs.start(
+            "task-suite", count=2, spend_cap=1.0, exec={"sh": "sim: 300s exit 0"}
+        )
+        until(lambda: client.runs.get(run["run_id"])["progress"]["running"] == 2, "running forks")
     killed = {name: own_stack.pid(name) for name in ("api", "billing", "flower")}
     for pid in killed.values():
         kill(pid)
     until(lambda: all(own_stack.pid(name) != pid for name, pid in killed.items()), "new parts")
-
-    # In the worst order: the parent first, so that nobody starts the others again, then some of them.
+    # The parent first, so that nobody starts the others again; then some of them.
     kill(own_stack.supervisor_pid())
     kill(own_stack.pid("redis"))
     kill(own_stack.pid("worker"))
@@ -56,20 +59,7 @@ def test_killed_parts_are_started_again_and_a_killed_supervisor_is_cleaned_up_af
 
     assert own_stack.processes() == []
     assert own_stack.leavings() == set()
-
-
-def test_a_run_that_down_cut_off_is_decided_after_the_next_up(own_stack: Stack) -> None:
     own_stack.up()
-    with own_stack.client() as client:
-        client.snapshots.build(DEFINITION)
-        run = client.runs.start(
-            "task-suite", count=2, spend_cap=1.0, exec={"sh": "sim: 300s exit 0"}
-        )
-        until(lambda: client.runs.get(run["run_id"])["progress"]["running"] == 2, "running forks")
-    own_stack.down()
-
-    own_stack.up()
-
     with own_stack.client() as client:
         report = client.runs.wait(run["run_id"], timeout=20)
     assert report["totals"]["env_failed"] == 2

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from app.errors import Conflict, Unavailable
 from infra import wiring
-from infra.settings import SETTINGS_FILE, Settings, as_lines, inherited, load
+from infra.settings import SETTINGS_FILE, Settings, as_json, inherited, load
 from infra.stack.process import Process, find
 from infra.stack.records import (
     MARK,
@@ -101,7 +101,7 @@ def _bring_up(places: Places, wanted: Wanted, say: Say) -> Settings:
     make_directories(places)
     settings = _settings(places, wanted)
     _need(settings)
-    write_private(places.directory / SETTINGS_FILE, as_lines(settings))
+    write_private(places.directory / SETTINGS_FILE, as_json(settings))
     api_key = _fresh_key(settings)
     supervisor = _start_supervisor(places)
     with asking(settings, api_key) as probes:

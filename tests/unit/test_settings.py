@@ -1,0 +1,116 @@
+"""Settings: read once, typed, and the same again from the file that a stack writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from infra.settings import SETTINGS_FILE, Settings, as_json, inherited, load, runtime_dir
+
+# The longest name of a socket that a stack makes under its runtime directory.
+LONGEST_SOCKET = "redis.sock"
+UNIX_PATH_BYTES = 107
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"PROMIGENCE_{name.upper()}", raising=False)
+
+
+def test_the_defaults_are_the_embedded_stack(tmp_path: Path) -> None:
+    settings = Settings(dir=tmp_path)
+
+    assert settings.database == f"sqlite:///{tmp_path}/promigence.db"
+    assert settings.broker_url == f"redis+socket://{settings.sockets}/redis.sock"
+    assert settings.egress_allow == ()
+    assert settings.machines == "real"
+
+
+def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROMIGENCE_REDIS_URL", "redis://queue:6379/0")
+    monkeypatch.setenv("PROMIGENCE_EGRESS_ALLOW", '["policy.internal:8000"]')
+    monkeypatch.setenv("PROMIGENCE_FORKS_AT_ONCE", "3")
+
+    settings = Settings(dir=tmp_path)
+
+    assert settings.broker_url == "redis://queue:6379/0"
+    assert settings.egress_allow == ("policy.internal:8000",)
+    assert settings.forks_at_once == 3
+
+
+def test_what_a_stack_wrote_wins_over_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / SETTINGS_FILE).write_text('{"machines": "fake"}')
+    monkeypatch.setenv("PROMIGENCE_MACHINES", "real")
+
+    assert load(tmp_path).machines == "fake"
+
+
+def test_settings_written_down_are_read_as_the_same(tmp_path: Path) -> None:
+    settings = Settings(
+        dir=tmp_path,
+        machines="fake",
+        egress_allow=("a b:1", 'quote"d:2'),
+        host_slots=7,
+        key_secret=SecretStr("it's $ecret # here"),
+        flower_password=SecretStr("pass word"),
+    )
+    (tmp_path / SETTINGS_FILE).write_text(as_json(settings))
+
+    again = load(tmp_path)
+
+    assert again == settings
+    assert again.key_secret is not None
+    assert again.key_secret.get_secret_value() == "it's $ecret # here"
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = repr(Settings(key_secret=SecretStr("abcdef"), redis_url=SecretStr("redis://:pw@h/0")))
+
+    assert "abcdef" not in shown
+    assert "pw@h" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("machines", "paper"),
+        ("api_port", 0),
+        ("host_slots", 0),
+        ("host_id", ""),
+        ("execs_at_once", -1),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Settings.model_validate({name: value})
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().machines = "fake"
+
+
+def test_directories_have_short_runtime_places_of_their_own(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    places = {runtime_dir(deep), runtime_dir(tmp_path), runtime_dir(tmp_path / "other")}
+
+    assert len(places) == 3
+    assert runtime_dir(deep) == runtime_dir(deep)
+    assert max(len(str(place / LONGEST_SOCKET)) for place in places) <= UNIX_PATH_BYTES
+
+
+def test_a_child_inherits_no_secret_and_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    monkeypatch.setenv("PATH", "/usr/bin")
+
+    kept = inherited()
+
+    assert kept["PATH"] == "/usr/bin"
+    assert not {"HTTPS_PROXY", "AWS_SECRET_ACCESS_KEY", "PYTHONWARNINGS"} & kept.keys()

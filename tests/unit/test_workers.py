@@ -1,0 +1,190 @@
+"""What worker processes are made of: gates, turns, paces, the ringer; and the queue's settings."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from app.errors import Unavailable
+from infra.fakes.bells import FakeBells
+from infra.queue import CeleryBells, celery, host_queue, redis_url
+from workers.gate import Gate
+from workers.pace import stamp, stamped, steadily
+from workers.turns import Turns
+from workers.watch import Ringer
+
+LIMIT_S = 10
+
+
+def thread(act: object, *args: object) -> threading.Thread:
+    assert callable(act)
+    made = threading.Thread(target=act, args=args, daemon=True)
+    made.start()
+    return made
+
+
+class Door:
+    """An act that is entered, and left when it is let go."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.let_go = threading.Event()
+        self.inside = 0
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def act(self) -> None:
+        with self._lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        self.entered.release()
+        assert self.let_go.wait(LIMIT_S)
+        with self._lock:
+            self.inside -= 1
+
+
+def test_a_gate_lets_in_its_width_and_turns_away_who_finds_no_place_to_wait() -> None:
+    gate, door = Gate(2), Door()
+    threads = [thread(gate.run, door.act) for _ in range(2)]
+    for _ in threads:
+        assert door.entered.acquire(timeout=LIMIT_S)
+    threads += [thread(gate.run, door.act) for _ in range(2)]
+    answers = []
+    # Those two take the places to wait, in their own time; after that everyone is turned away.
+    while True:
+        refused = thread(lambda: answers.append(gate.run(lambda: None)))
+        refused.join(timeout=0.05)
+        if not refused.is_alive():
+            break
+        threads.append(refused)
+
+    door.let_go.set()
+    for each in threads:
+        each.join(LIMIT_S)
+
+    assert False in answers
+    assert door.most == 2
+
+
+def test_a_gate_is_open_again_after_an_error() -> None:
+    gate = Gate(1)
+
+    with pytest.raises(ZeroDivisionError):
+        gate.run(lambda: 1 // 0)
+
+    assert gate.run(lambda: None)
+
+
+def test_turns_of_one_key_follow_each_other_and_repeat_nothing() -> None:
+    turns, done = Turns(), []
+
+    def first() -> None:
+        for _ in range(3):
+            turns.take("machine", "collect", lambda: done.append("collect"))
+        turns.take("machine", "stop", lambda: done.append("stop"))
+        done.append("first")
+
+    turns.take("machine", "collect", first)
+
+    assert done == ["first", "collect", "stop"]
+
+
+def test_another_key_does_not_wait() -> None:
+    turns, done = Turns(), []
+
+    turns.take("a", "collect", lambda: turns.take("b", "collect", lambda: done.append("b")))
+
+    assert done == ["b"]
+
+
+def test_a_turn_that_failed_frees_its_key() -> None:
+    turns, done = Turns(), []
+
+    with pytest.raises(ZeroDivisionError):
+        turns.take("machine", "collect", lambda: 1 // 0)
+    turns.take("machine", "collect", lambda: done.append("again"))
+
+    assert done == ["again"]
+
+
+def test_a_pace_outlives_errors_and_stops_when_told() -> None:
+    stop = threading.Event()
+    turns: list[int] = []
+
+    def act() -> None:
+        turns.append(len(turns))
+        if len(turns) == 1:
+            raise Unavailable("database_away", "gone")
+        if len(turns) == 2:
+            raise ZeroDivisionError
+        if len(turns) == 4:
+            stop.set()
+
+    steadily("test", act, stop, period_s=0.0)
+
+    assert turns == [0, 1, 2, 3]
+
+
+def test_a_stamp_says_who_and_when(tmp_path: Path) -> None:
+    path = tmp_path / "tick"
+
+    assert stamped(path) is None
+    stamp(path, 123)
+    noted = stamped(path)
+    path.write_text("torn")
+
+    assert noted is not None
+    assert noted[1] == 123
+    assert stamped(path) is None
+
+
+def test_what_guests_say_is_rung_by_machine() -> None:
+    bells = FakeBells()
+    ringer = Ringer(bells, "host-1")
+
+    ringer.ended("att_1", "exec_1")
+    ringer.lost("att_2")
+    ringer.close()
+
+    assert [bell.ids for bell in bells.waiting] == [("host-1", "att_1"), ("host-1", "att_2")]
+
+
+def test_the_queue_takes_data_only_and_ties_no_work_to_a_message() -> None:
+    conf = celery("redis://nowhere/0").conf
+
+    assert conf.accept_content == ["json"]
+    assert conf.task_acks_late is False
+    assert conf.task_ignore_result is True
+    assert conf.worker_prefetch_multiplier == 1
+    assert conf.broker_connection_max_retries is None
+
+
+@pytest.mark.parametrize(
+    ("broker", "same"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis+socket:///run/p/redis.sock", "unix:///run/p/redis.sock"),
+        ("redis+socket:///run/p/redis.sock?virtual_host=2", "unix:///run/p/redis.sock?db=2"),
+    ],
+)
+def test_one_redis_two_names(broker: str, same: str) -> None:
+    assert redis_url(broker) == same
+
+
+def test_bells_are_silent_when_the_queue_is_away(tmp_path: Path) -> None:
+    bells = CeleryBells(celery(f"redis+socket://{tmp_path}/no.sock"), at_once=2)
+    try:
+        bells.place()
+        bells.fork("h", 5)
+        bells.woken("exec_1")
+        assert not bells.echoed("token", 0.1)
+        with pytest.raises(Unavailable):
+            bells.ping()
+    finally:
+        bells.close()
+
+
+def test_a_host_has_a_queue_of_its_own() -> None:
+    assert host_queue("a") != host_queue("b")
