@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 PYTHON := .venv/bin/python
 SERVER := .venv/bin/promigence-server
-CODE := $(wildcard app infra workers guest sdk demo tests bench)
+CODE := $(wildcard app infra workers guest sdk demo docs tests bench)
 FAST := $(wildcard $(addprefix tests/,unit flow api sdk contract architecture))
 # Simulated machines need no hypervisor, so no more than the virtual environment is set up for them.
 SETUP_FOR_STACK := $(if $(filter fake,$(MACHINES)),venv,setup)
@@ -29,7 +29,7 @@ check: venv ## linters, types, import contracts, architecture tests
 	$(PYTHON) -m pytest -q tests/architecture
 
 test-fast: venv ## tests without machines, within a minute
-	$(PYTHON) -m pytest -q -m "not machines" $(FAST)
+	$(PYTHON) -m pytest -q --numprocesses 2 --dist worksteal -m "not machines" $(FAST)
 
 test: setup ## set-up and all tests, on real machines
 	$(PYTHON) -m pytest tests
