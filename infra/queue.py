@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -172,12 +173,15 @@ class CeleryBells:
 
     def echoed(self, token: str, timeout_s: float) -> bool:
         """Wait for the answer to an echo; False when there was none in time, or Redis is away."""
+        until = time.monotonic() + timeout_s
         try:
-            # The client's own time limit must outlast the wait at the server.
-            wait_s = min(timeout_s, CONNECT_TIMEOUT_S / 2)
-            return self._redis.blpop([_echo(token)], timeout=wait_s) is not None
+            while (left_s := until - time.monotonic()) > 0:
+                # The client's own time limit must outlast the wait at the server.
+                if self._redis.blpop([_echo(token)], timeout=min(left_s, CONNECT_TIMEOUT_S / 2)):
+                    return True
         except RedisError:
             return False
+        return False
 
     def woken(self, exec_id: str) -> None:
         self._say(lambda: self._redis.publish(_WAKES + exec_id, b""))

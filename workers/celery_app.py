@@ -7,6 +7,7 @@ end, and commands being started or collected.
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 from celery import Celery, signals
@@ -14,6 +15,7 @@ from celery.exceptions import SecurityWarning
 
 from infra.queue import CONTROL, celery, host_queue
 from infra.settings import Settings
+from workers.liveness import watch
 from workers.tasks import Bench, register
 
 
@@ -54,4 +56,10 @@ def work(app: Celery, settings: Settings, bench: Bench) -> None:
         without_gossip=True,
         without_mingle=True,
     )
+    threading.Thread(
+        target=watch,
+        args=(bench.bells, settings.host_id, bench.stopping),
+        name="liveness",
+        daemon=True,
+    ).start()
     worker.start()

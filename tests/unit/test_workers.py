@@ -11,6 +11,7 @@ from app.errors import Unavailable
 from infra.fakes.bells import FakeBells
 from infra.queue import CeleryBells, celery, host_queue, redis_url
 from workers.gate import Gate
+from workers.liveness import Liveness
 from workers.pace import stamp, stamped, steadily
 from workers.turns import Turns
 from workers.watch import Ringer
@@ -138,6 +139,45 @@ def test_a_stamp_says_who_and_when(tmp_path: Path) -> None:
     assert noted is not None
     assert noted[1] == 123
     assert stamped(path) is None
+
+
+class Queue:
+    """A queue whose worker may be deaf, and which may be away."""
+
+    def __init__(self) -> None:
+        self.answers = True
+        self.away = False
+        self.echoes: list[str] = []
+
+    def ping(self) -> None:
+        if self.away:
+            raise Unavailable("queue_away", "gone")
+
+    def echo(self, host_id: str, token: str) -> None:
+        self.echoes.append(host_id)
+
+    def echoed(self, token: str, timeout_s: float) -> bool:
+        return self.answers and not self.away
+
+
+def test_a_worker_is_deaf_only_while_its_queue_answers_and_it_does_not() -> None:
+    queue, now = Queue(), [0.0]
+    liveness = Liveness(queue, "host-1", clock_s=lambda: now[0])
+
+    def deaf_at(second: float) -> float:
+        now[0] = second
+        return liveness.deaf_for_s()
+
+    assert deaf_at(10) == 0
+    queue.answers = False
+    assert [deaf_at(20), deaf_at(130)] == [10, 120]
+    queue.away = True
+    assert deaf_at(140) == 0
+    queue.away = False
+    assert deaf_at(150) == 10
+    queue.answers = True
+    assert deaf_at(160) == 0
+    assert set(queue.echoes) == {"host-1"}
 
 
 def test_what_guests_say_is_rung_by_machine() -> None:

@@ -156,6 +156,9 @@ def _free_port() -> int:
 
 def _fresh_key(settings: Settings) -> str:
     """Bring the database up to date, and give this stack a key; the one of the stack before it is revoked."""
+    if settings.database_url is None:
+        # Before SQLite makes it for everybody to read; its other files take the same mode.
+        (settings.dir / "promigence.db").touch(mode=0o600)
     wiring.migrate(settings)
     with wiring.control(settings) as control:
         for key in control.ports.keys.list():
