@@ -5,7 +5,9 @@
 products=.promigence
 PATH=$PATH:/usr/sbin:/sbin
 
-say() { echo "set-up: $*" >&"$({ : >&3; } 2>/dev/null && echo 3 || echo 2)"; }
+{ true >&3; } 2>/dev/null || exec 3>&2
+
+say() { echo "set-up: $*" >&3; }
 
 fail() {
   say "$*"
