@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pydantic import SecretStr, ValidationError
@@ -114,3 +115,25 @@ def test_a_child_inherits_no_secret_and_no_proxy(monkeypatch: pytest.MonkeyPatch
 
     assert kept["PATH"] == "/usr/bin"
     assert not {"HTTPS_PROXY", "AWS_SECRET_ACCESS_KEY", "PYTHONWARNINGS"} & kept.keys()
+
+
+@pytest.mark.parametrize(
+    ("of_user", "root"),
+    [
+        ("{tmp}", "{tmp}/promigence"),
+        ("", "/tmp/promigence-1000"),
+        ("/no/such/directory", "/tmp/promigence-1000"),
+        ("{tmp}/" + "x" * 40, "/tmp/promigence-1000"),
+    ],
+)
+def test_without_root_the_places_are_the_users_own(
+    of_user: str, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TemporaryDirectory(dir="/tmp") as short:
+        Path(short, "x" * 40).mkdir()
+        monkeypatch.setattr("os.geteuid", lambda: 1000)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", of_user.format(tmp=short))
+
+        place = runtime_dir(Path("/somewhere"))
+
+        assert str(place.parent) == root.format(tmp=short)
