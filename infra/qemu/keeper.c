@@ -34,7 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOG_KEPT = 64 * 1024, LOCK_FD = 3, NICE = 10, RECORD_BYTES = 200 };
+enum { LOG_KEPT = 64 * 1024, LOCK_FD = 3, NICE = 5, RECORD_BYTES = 200 };
 static const int64_t SECOND = 1000000000;
 
 struct wish {
