@@ -91,8 +91,10 @@ class Quotes(Protocol):
 
 class Runs(Protocol):
     def start(self, run: Run, forks: tuple[Fork, ...], receipt: Receipt | None) -> None:
-        """Rows, budget and grants in one transaction. Raises Conflict(idempotency_race): read the receipt
-        and answer it.
+        """Rows, budget and grants in one transaction; what waits has waited from now on, by the database's clock.
+
+        Raises Conflict(idempotency_race): read the receipt and answer it. NotFound(unknown_snapshot) if a version was
+        deleted meanwhile.
         """
         ...
 
@@ -103,7 +105,10 @@ class Runs(Protocol):
     def list(
         self, project_id: str, labels: dict[str, str], limit: int, before: str | None
     ) -> tuple[Run, ...]:
-        """Users' runs, newest first, all labels matching; `before` is the last run_id of the page before."""
+        """Users' runs, newest first, all labels matching; `before` is the last run_id of the page before.
+
+        Raises NotFound(unknown_run) for a `before` that is none of the project's.
+        """
         ...
 
     def forks(self, run_id: str) -> tuple[Fork, ...]:
@@ -132,8 +137,8 @@ class Runs(Protocol):
         ends at once.
 
         The same grade again changes nothing; another raises Conflict(already_released). Conflict(fork_not_held)
-        for a fork of an
-        exec run, Conflict(fork_ended) if it ended otherwise.
+        for a fork of an exec run; if it ended otherwise Conflict(fork_ended), or Conflict(environment_failure)
+        when its machine was lost.
         """
         ...
 
@@ -152,10 +157,10 @@ class Attempts(Protocol):
     ) -> Claimed | None:
         """Claim one queued fork that is placed on this host (this one, if given) and open its meter: state RESTORING.
 
-        The lease is what its grant funds. A fork that is asked to stop, or cannot fund its smallest lease, ends here
-        instead, and the next is taken. None when nothing waits, or when `at_once` forks of this host are
-        RESTORING or CHECKING:
-        those that wait cost nothing meanwhile. Two workers never get the same fork.
+        A template is claimed only by its id. The lease is what its grant funds. A fork that is asked to stop, or that
+        neither its grant nor the pool can fund its smallest lease, ends here instead, and the next is taken.
+        None when nothing waits, or when `at_once` forks of this host are RESTORING or CHECKING: those that wait cost
+        nothing meanwhile. Two workers never get the same fork.
         """
         ...
 
@@ -178,9 +183,11 @@ class Attempts(Protocol):
     ) -> Closed:
         """Close the meter: charge the measured life, give the host's room back, end or requeue the fork.
 
-        A fork to be requeued whose grant and pool cannot fund its smallest lease ends `environment_failed` instead. Its
-        commands that have not ended are LOST with the failure (or ended by the stop). The run ends with its last fork.
-        `more_forks` (a build's verification forks, granted from the pool) join the run in the same transaction.
+        A fork to be requeued ends instead if it is asked to stop; and `environment_failed` if grant and pool cannot
+        fund its smallest lease, or if a command may have started (unless the run allows `rerun_started`): the row's
+        intent decides, not the caller's copy of it. Commands that have not ended are LOST, with the failure if there
+        is one. The run ends with its last fork. `more_forks` (a build's verification forks) join the run in the same
+        transaction, their grants from the pool; Conflict(pool_exhausted) if it has not as much, then nothing is done.
         """
         ...
 
@@ -221,9 +228,8 @@ class Execs(Protocol):
         """Commit the intent: QUEUED (or new) -> RUNNING, before any byte goes to the guest. None if it is
         not QUEUED any more.
 
-        A fork that is READY becomes RUNNING unless it is the platform's own test. Raises
-        Conflict(stop_asked) if the fork is
-        to stop.
+        Unless it is the platform's own test, the attempt has its `intent` from now on, and a fork that is READY becomes
+        RUNNING. Raises Conflict(stop_asked) if the fork is to stop.
         """
         ...
 
@@ -263,7 +269,7 @@ class Builds(Protocol):
     def of_run(self, run_id: str) -> Build | None: ...
 
     def say(self, build_id: str, step: str, text: str) -> None:
-        """Append to the log (at most 2,000 lines of 8 KiB), and note the step."""
+        """Append to the log (the last 2,000 lines are kept, 8 KiB of each), and note the step."""
         ...
 
     def advance(self, build_id: str, state: BuildState) -> None:
@@ -275,7 +281,10 @@ class Builds(Protocol):
         ...
 
     def accept(self, build_id: str, snapshot: Snapshot) -> Snapshot:
-        """Insert the snapshot with the next version of its name and end the build `verified`, in one transaction."""
+        """Insert the snapshot with the next version of its name and end the build `verified`, in one transaction.
+
+        Twice gives the same snapshot. Raises Conflict(build_ended) if the build ended without one.
+        """
         ...
 
     def refuse(self, build_id: str, state: BuildState, error: BuildError) -> bool:
@@ -292,7 +301,9 @@ class Hosts(Protocol):
         """A host says what it is; again after a restart. Room reserved by open and placed forks stays reserved."""
         ...
 
-    def heartbeat(self, host_id: str, mounted: tuple[str, ...]) -> None: ...
+    def heartbeat(self, host_id: str, mounted: tuple[str, ...]) -> None:
+        """A host lives, and these bundles are warm on it. Raises NotFound(unknown_host) before it has registered."""
+        ...
 
     def list(self) -> tuple[Host, ...]:
         """All hosts heard of in the last day; `alive` if the last heartbeat is at most 15 s old."""

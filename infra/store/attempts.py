@@ -29,7 +29,7 @@ from infra.store.rows import (
     save,
 )
 from infra.store.schema import LedgerKind
-from infra.store.tables import attempts, forks, is_open, is_queued, samples
+from infra.store.tables import attempts, forks, is_live, is_open, is_queued, samples
 
 
 class Attempts:
@@ -159,12 +159,11 @@ class Attempts:
 
 
 def _coming_up(at: Connection, host_id: str) -> int:
+    """How many forks of a host have a machine that is not handed over yet."""
     states = (ForkState.RESTORING, ForkState.CHECKING)
-    return at.execute(
-        select(func.count())
-        .select_from(forks)
-        .where(forks.c.host_id == host_id, forks.c.state.in_(states), forks.c.role == Role.FORK)
-    ).scalar_one()
+    here = (forks.c.host_id == host_id, is_live, forks.c.role == Role.FORK)
+    count = select(func.count()).where(*here, forks.c.state.in_(states))
+    return int(at.execute(count).scalar_one())
 
 
 def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | None:

@@ -108,25 +108,15 @@ def _close(
 ) -> Closed:
     reason = _reason(ending, closing)
     split = _charge(ending, closing, reason)
-    spent = ending.fork.grant_micros - split.total_micros
-    lacking = max(0, ending.fork.smallest_micros - spent)
-    if reason is None and lacking > ending.run.pool_micros:
-        reason = EndReason.ENVIRONMENT_FAILED
-    if reason is None:
-        left = _queued_again(ending, closing, spent + lacking, split)
-        moved = Entry(ending.attempt.attempt_id, LedgerKind.TOP_UP, -lacking, lacking)
-    else:
-        left = _ended(ending, closing, reason)
-        moved = returned(replace(ending.fork, grant_micros=spent))
-    charged = _charged(ending.attempt, split)
-    run = book(at, ending.run, [charged, moved], ending.now_ns)
-    save(at, forks, "fork_id", ending.fork, left)
+    fork, moved = _afterwards(ending, closing, reason, split)
+    run = book(at, ending.run, [_charged(ending.attempt, split), moved], ending.now_ns)
+    save(at, forks, "fork_id", ending.fork, fork)
     _save_attempt(at, ending, closing, split)
     lost = _lose_execs(at, ending.attempt, closing.failure)
     _join(at, run, ending, more_forks)
     give_back(at, [ending.fork])
     run = end_run_if_done(at, run, ending.now_ns)
-    return Closed(left.state, run.state is RunState.ENDED, build_of(at, run.run_id), lost)
+    return Closed(fork.state, run.state is RunState.ENDED, build_of(at, run.run_id), lost)
 
 
 def _reason(ending: Ending, closing: Closing) -> EndReason | None:
@@ -160,6 +150,19 @@ def _charged(attempt: Attempt, split: Split) -> Entry:
     return Entry(attempt.attempt_id, LedgerKind.CHARGE, granted_micros=-total, charged_micros=total)
 
 
+def _afterwards(
+    ending: Ending, closing: Closing, reason: EndReason | None, split: Split
+) -> tuple[Fork, Entry]:
+    """The fork as it goes on or ends, and what its grant gets from the pool or gives back to it."""
+    rest = ending.fork.grant_micros - split.total_micros
+    lacking = max(0, ending.fork.smallest_micros - rest)
+    if reason is None and lacking <= ending.run.pool_micros:
+        topped = Entry(ending.attempt.attempt_id, LedgerKind.TOP_UP, -lacking, lacking)
+        return _queued_again(ending, closing, rest + lacking, split), topped
+    fork = _ended(ending, closing, reason or EndReason.ENVIRONMENT_FAILED)
+    return fork, returned(replace(ending.fork, grant_micros=rest))
+
+
 def _queued_again(ending: Ending, closing: Closing, grant_micros: int, split: Split) -> Fork:
     fork, host_id = ending.fork, ending.attempt.host_id
     faulty = closing.failure is not None and closing.failure.kind in HOST_FAULTS
@@ -189,6 +192,7 @@ def _ended(ending: Ending, closing: Closing, reason: EndReason) -> Fork:
 
 
 def _result(fork: Fork, closing: Closing, reason: EndReason) -> Result:
+    """A release's reward was kept with the wish; whoever obeys it need not repeat it."""
     result = closing.result
     if reason is fork.stop_asked and result.reward is None:
         return replace(result, reward=fork.result.reward)
@@ -201,7 +205,7 @@ def _save_attempt(at: Connection, ending: Ending, closing: Closing, split: Split
         closed_boot_ns=closing.closed_boot_ns,
         charged_micros=split.total_micros,
         verification_micros=split.verification_micros,
-        late_ns=closing.late_ns,
+        late_ns=max(0, closing.late_ns),
         failure=closing.failure,
     )
     save(

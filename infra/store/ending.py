@@ -15,7 +15,6 @@ from app.errors import Conflict
 from infra.store.engine import pages
 from infra.store.money import Entry, book
 from infra.store.room import give_back
-from infra.store.rows import columns_of
 from infra.store.schema import LedgerKind
 from infra.store.tables import builds, forks, is_live, runs
 
@@ -40,18 +39,20 @@ def end_waiting(
     now_ns: int,
     failure: Failure | None = None,
 ) -> Run:
-    """End locked forks that have no machine, for one reason; grants go to the pool, room to the hosts."""
+    """End locked, queued forks for one reason; their grants go to the pool, their room to the hosts."""
     if not waiting:
         return run
-    sample = ended(waiting[0], reason, now_ns)
-    common: dict[str, Any] = {
-        name: columns_of(sample)[name]
-        for name in ("state", "reason", "outcome", "ended_ns", "grant_micros")
+    end: dict[str, Any] = {
+        "state": move(ForkState.QUEUED, ForkState.ENDED),
+        "reason": reason,
+        "outcome": OUTCOMES[reason],
+        "ended_ns": now_ns,
+        "grant_micros": 0,
     }
     if failure is not None:
-        common["failure"] = failure
+        end["failure"] = failure
     for page in pages([fork.fork_id for fork in waiting]):
-        at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(common))
+        at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(end))
     give_back(at, waiting)
     run = book(at, run, [returned(fork) for fork in waiting], now_ns)
     return end_run_if_done(at, run, now_ns)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import fields, replace
-from functools import cache
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, insert, select, update
 
@@ -32,7 +31,7 @@ def fork_of(row: AnyRow) -> Fork:
 
 
 def columns_of(noun: Any) -> dict[str, Any]:
-    """A noun as a row's columns."""
+    """A noun as a row's columns, the inverse of `noun_of` and `fork_of`."""
     columns = {name: getattr(noun, name) for name in _names(type(noun))}
     shape = columns.pop("shape", None)
     if shape is not None:
@@ -82,12 +81,14 @@ def lock_forks(at: Connection, *conditions: ColumnElement[bool]) -> tuple[Fork, 
 
 
 def find_attempt(at: Connection, attempt_id: str, *, lock: bool = False) -> Attempt | None:
+    """An attempt as it is now, and until the transaction ends if it is locked."""
     statement = select(attempts).where(attempts.c.attempt_id == attempt_id)
     row = at.execute(locked(statement) if lock else statement).one_or_none()
     return None if row is None else noun_of(Attempt, row)
 
 
 def find_exec(at: Connection, exec_id: str, *, lock: bool = False) -> Exec | None:
+    """A command as it is now, and until the transaction ends if it is locked."""
     statement = select(execs).where(execs.c.exec_id == exec_id)
     row = at.execute(locked(statement) if lock else statement).one_or_none()
     return None if row is None else noun_of(Exec, row)
@@ -114,10 +115,6 @@ def _by_id(at: Connection, table: Table, ids: set[str]) -> Iterable[AnyRow]:
         yield from at.execute(select(table).where(key.in_(page)))
 
 
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    return _cached_names(cast(Hashable, kind))
-
-
-@cache
-def _cached_names(kind: Hashable) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cast(Any, kind)))
+def _names(kind: Any) -> Iterable[str]:
+    names: dict[str, object] = kind.__dataclass_fields__
+    return names

@@ -51,6 +51,24 @@ def test_two_workers_never_get_the_same_fork(rows: Rows) -> None:
     assert len(taken) == len(set(taken)) == 16
 
 
+def test_so_many_forks_of_a_host_come_up_at_once(rows: Rows) -> None:
+    rows.host()
+    rows.start(4)
+    rows.place()
+
+    def next_of_two() -> Claimed | None:
+        return rows.store.attempts.open(a.HOST, "worker1", "boot", 0, None, 2)
+
+    first, second = next_of_two(), next_of_two()
+    assert first is not None
+    assert second is not None
+    assert next_of_two() is None
+    rows.ready(first)
+    assert next_of_two() is not None
+    rows.close(second, 1, None, a.failed())
+    assert next_of_two() is not None
+
+
 def test_a_template_is_claimed_only_by_its_id(rows: Rows) -> None:
     rows.host()
     build, run, template = a.build()

@@ -63,7 +63,9 @@ def test_no_statement_reads_all_that_ever_was(
 def _live_through_everything(rows: Rows) -> None:
     store = rows.store
     other = rows.started(4, budget_micros=90_000, hold_ns=600 * NS_PER_SECOND)
-    held = rows.ready(rows.open())
+    next_one = store.attempts.open(a.HOST, "worker1", "boot", 0, None, 4)
+    assert next_one is not None
+    held = rows.ready(next_one)
     asked = Exec("e1", held.fork.fork_id, "", a.PROJECT, ExecPurpose.HELD, a.COMMAND)
     store.execs.request(asked)
     store.execs.queued_on(a.HOST)
