@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
+import pytest
 import redis
 
 from infra.queue import CONTROL, host_queue
 from promigence import Promigence
+from promigence.errors import Unauthorized
 from tests.integration.stacks import Stack, kill, until
 
 
@@ -87,6 +90,39 @@ def test_a_killed_worker_leaves_no_fork_undecided(stack: Stack, client: Promigen
     assert report["totals"]["env_failed"] == 4
     assert all(fork["reward"] is None and fork["failure"] for fork in report["forks"])
     assert stack.pid("worker") != before
+
+
+def test_a_key_opens_the_api_until_it_is_revoked(stack: Stack) -> None:
+    made = json.loads(stack.server("keys", "create", "trainer", "--json").stdout)
+    base_url = stack.environment()["PROMIGENCE_BASE_URL"]
+    with Promigence(api_key=made["secret"], base_url=base_url) as trainer:
+        assert trainer.snapshots.list() != []
+        listed = stack.server("keys", "list").stdout
+        stack.server("keys", "revoke", made["key_id"])
+
+        with pytest.raises(Unauthorized):
+            trainer.snapshots.list()
+
+    assert made["key_id"] in listed
+    assert made["secret"] not in listed
+
+
+def test_live_machines_are_listed_with_what_is_left_of_their_leases(
+    stack: Stack, client: Promigence
+) -> None:
+    run = client.runs.start("task-suite", count=1, spend_cap=1.0, hold_seconds=60)
+    fork_id = _held(client, run["run_id"])
+
+    machines = json.loads(stack.server("machines", "--json").stdout)
+
+    (machine,) = (each for each in machines if each["fork_id"] == fork_id)
+    assert machine["run_id"] == run["run_id"]
+    assert machine["pid"] == stack.pid("worker")
+    assert 0 < machine["lease_left_seconds"] < 3600
+    client.forks.release(fork_id)
+    until(
+        lambda: fork_id not in stack.server("machines", "--json").stdout, "no machine of that fork"
+    )
 
 
 def test_flower_is_shut_to_strangers(stack: Stack) -> None:
