@@ -174,18 +174,16 @@ class SshGuest:
         files.unpack(self._channel(self._machine(name)), tar, guest_path)
 
     def allow(self, name: str, targets: tuple[str, ...]) -> None:
-        """Say what the guest may reach from now on. Raises BadRequest for what is no target."""
+        """Say what the guest may reach from now on. Raises BadRequest for what is no target.
+
+        The proxy's port is opened with the first target and stays; closed means that the proxy refuses everything.
+        """
         for target in targets:
             host_and_port(target)
         machine = self._machine(name)
-        had, machine.targets = machine.targets, targets
-        if bool(targets) == bool(had):
-            return
-        channel = self._channel(machine)
+        machine.targets = targets
         if targets:
-            self._forward(machine, channel)
-        else:
-            channel.stop_forward(_ANSWER_TIMEOUT_S)
+            self._forward(machine, self._channel(machine))
 
     def egress_log(self, name: str) -> tuple[dict[str, str], ...]:
         """What this machine's proxy refused, and what failed."""

@@ -56,6 +56,8 @@ class SshChannel:
         self._transport = transport
         self._starter: paramiko.Channel | None = None
         self._starting = threading.Lock()
+        self._forwarding = False
+        self._asking = threading.Lock()
         self._forwarded = threading.BoundedSemaphore(_CHANNELS)
 
     @classmethod
@@ -72,7 +74,7 @@ class SshChannel:
                     raise lost(name, "another SSH server than its own answers")
                 transport.auth_none("root")
         except BaseException:
-            transport.close()
+            _hang_up(transport)
             raise
         return cls(name, transport)
 
@@ -113,7 +115,9 @@ class SshChannel:
                 return Finished(_exit_code(self._name, channel, timeout_s), message)
 
     def forward(self, handler: ForwardHandler, timeout_s: float) -> None:
-        """Have the guest listen on the proxy's port; `handler` gets each connection, in a thread of its own."""
+        """Have the guest listen on the proxy's port; `handler` gets each connection, in a thread of its own. Twice is
+        safe: the first handler stays.
+        """
 
         def accepted(channel: paramiko.Channel, _origin: object, _server: object) -> None:
             if not self._forwarded.acquire(blocking=False):
@@ -130,8 +134,10 @@ class SshChannel:
                 self._forwarded.release()
 
         try:
-            with _within(self._name, self._transport, timeout_s):
-                self._transport.request_port_forward(_PROXY_HOST, PROXY_PORT, accepted)
+            with self._asking, _within(self._name, self._transport, timeout_s):
+                if not self._forwarding:
+                    self._transport.request_port_forward(_PROXY_HOST, PROXY_PORT, accepted)
+                self._forwarding = True
         except EnvironmentFault as fault:
             if not self.is_open:
                 raise
@@ -140,14 +146,9 @@ class SshChannel:
                 f"machine {self._name}: port {PROXY_PORT} in it cannot be had for the proxy",
             ) from fault
 
-    def stop_forward(self, timeout_s: float) -> None:
-        """Have the guest listen no more."""
-        with _within(self._name, self._transport, timeout_s):
-            self._transport.cancel_port_forward(_PROXY_HOST, PROXY_PORT)
-
     def close(self) -> None:
-        """End the transport and all that runs over it. Twice is safe."""
-        self._transport.close()
+        """End the transport and all that runs over it, at once. Twice is safe."""
+        _hang_up(self._transport)
 
     def _session(self, command: str, timeout_s: float) -> paramiko.Channel:
         channel = self._transport.open_session(timeout=timeout_s)
@@ -173,6 +174,15 @@ def _transport(name: str, sock: socket.socket) -> paramiko.Transport:
     return transport
 
 
+def _hang_up(transport: paramiko.Transport) -> None:
+    """The library's own close leaves the socket to its reading thread, for up to 0.1 s: time enough for the machine to
+    take what belongs to the next connection for this one's.
+    """
+    with contextlib.suppress(OSError):
+        transport.sock.shutdown(socket.SHUT_RDWR)
+    transport.close()
+
+
 def _public_blob(host_key: bytes) -> bytes:
     """An ed25519 public key as SSH spells it."""
     kind = b"ssh-ed25519"
@@ -183,7 +193,7 @@ def _public_blob(host_key: bytes) -> bytes:
 def _within(name: str, transport: paramiko.Transport, timeout_s: float) -> Iterator[None]:
     """A bound on calls of the library that have none: the transport is closed when the time is over."""
     ends = time.monotonic() + timeout_s
-    timer = threading.Timer(timeout_s, transport.close)
+    timer = threading.Timer(timeout_s, _hang_up, (transport,))
     timer.daemon = True
     timer.start()
     try:
