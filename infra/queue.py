@@ -32,6 +32,7 @@ CONTROL = "control"
 CONNECT_TIMEOUT_S = 2
 # Waiting API handlers re-read their row at least this often while no wake-up can reach them.
 DEAF_WAIT_S = 1.0
+FIRST_PAUSE_S = 0.1
 _WAKES = "promigence:wake:"
 
 log = structlog.get_logger(__name__)
@@ -260,16 +261,18 @@ class RedisWakes:
                 await asyncio.wait_for(self._subscribed.wait(), DEAF_WAIT_S)
 
     async def _read_forever(self) -> None:
-        pause_s = 0.1
+        pause_s = FIRST_PAUSE_S
         while True:
             try:
                 await self._read()
             except (RedisError, OSError) as away:
                 self._outage.began(away)
-            self._subscribed.clear()
-            self._wake_all()
+            if self._subscribed.is_set():
+                self._subscribed.clear()
+                self._wake_all()
+                pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 2.0)
+            pause_s = min(2 * pause_s, DEAF_WAIT_S)
 
     async def _read(self) -> None:
         async with self._redis.pubsub() as channel:

@@ -40,8 +40,9 @@ HERE = Path(".promigence")
 
 def main() -> None:
     """The console script. Errors of ours are one line and exit code 1."""
-    # `docker stop` and CI end a program by SIGTERM; `up` has to clean up then as after Ctrl-C.
-    signal.signal(signal.SIGTERM, _interrupted)
+    # `docker stop` and CI end a program by SIGTERM, a closed terminal by SIGHUP: `up` cleans up as after Ctrl-C.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     configure("error")
     try:
         app()
@@ -225,8 +226,9 @@ def revoke_key(key_id: str, directory: Dir = HERE) -> None:
 
 
 def _process(directory: Path) -> Settings:
-    """One of the server's own processes begins: its settings, its logs, and the ordinary meaning of SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """One of the server's own processes begins: its settings, its logs, and the ordinary meaning of signals."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     settings = load(directory)
     configure(settings.log_level)
     return settings
