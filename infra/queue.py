@@ -254,11 +254,11 @@ class RedisWakes:
         await self._redis.aclose()
 
     async def _ensure_subscribed(self) -> None:
-        if self._reader is None:
-            self._reader = asyncio.create_task(self._read_forever())
-        if not self._subscribed.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._subscribed.wait(), DEAF_WAIT_S)
+        if self._reader is not None:
+            return
+        self._reader = asyncio.create_task(self._read_forever())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._subscribed.wait(), DEAF_WAIT_S)
 
     async def _read_forever(self) -> None:
         pause_s = FIRST_PAUSE_S
