@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from app.domain.fork import ForkState, Outcome, reward
 from app.domain.instant import instant
 from app.domain.money import NS_PER_SECOND, usd
+from app.domain.placement import Waiting
 from app.domain.run import Attempt, Fork, Run, RunState
 from app.domain.snapshot import Build, BuildError
-
-OUTCOME_KEYS = tuple(outcome.value for outcome in Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,51 @@ class AttemptLine:
         return self.verification_micros + self.tasks_micros + self.environment_micros
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A run's forks and charges, counted: all that is said of a run without naming its forks."""
+
+    states: Mapping[ForkState, int] = field(default_factory=dict)
+    outcomes: Mapping[Outcome, int] = field(default_factory=dict)
+    attempts: int = 0
+    verification_micros: int = 0
+    tasks_micros: int = 0
+    environment_micros: int = 0
+    unplaced: int = 0
+    first_unplaced: Waiting | None = None
+
+    @property
+    def total_micros(self) -> int:
+        return self.verification_micros + self.tasks_micros + self.environment_micros
+
+
+def tally(forks: tuple[Fork, ...], attempts: tuple[AttemptLine, ...]) -> Tally:
+    """Count a run's forks (by index) and attempts; the store counts the same without reading them one by one."""
+    unplaced = [fork for fork in forks if fork.state is ForkState.QUEUED and fork.host_id is None]
+    return Tally(
+        states=Counter(fork.state for fork in forks),
+        outcomes=Counter(fork.outcome for fork in forks if fork.outcome is not None),
+        attempts=len(attempts),
+        verification_micros=sum(line.verification_micros for line in attempts),
+        tasks_micros=sum(line.tasks_micros for line in attempts),
+        environment_micros=sum(line.environment_micros for line in attempts),
+        unplaced=len(unplaced),
+        first_unplaced=_waiting(unplaced[0]) if unplaced else None,
+    )
+
+
 def report(
     run: Run, forks: tuple[Fork, ...], attempts: tuple[AttemptLine, ...], *, with_forks: bool
 ) -> dict[str, object]:
     """The report of a run at this moment; `final` once every fork has ended."""
+    counted = tally(forks, attempts)
     costs = _cost_by_fork(attempts)
     answer: dict[str, object] = {
         "run_id": run.run_id,
-        "state": _state(run, forks),
+        "state": _state(run, counted),
         "final": run.state is RunState.ENDED,
-        "totals": totals(forks),
-        "cost": _cost(run, attempts),
+        "totals": totals(counted),
+        "cost": _cost(run, counted),
         "environment_failures": [_failed(line, forks) for line in attempts if line.attempt.failure],
     }
     if with_forks:
@@ -46,12 +80,11 @@ def report(
     return answer
 
 
-def totals(forks: tuple[Fork, ...]) -> dict[str, int]:
-    """Counts by outcome; those of `OUTCOME_KEYS` and `pending` add up to `requested`."""
-    counts = {"requested": len(forks), **dict.fromkeys(OUTCOME_KEYS, 0), "pending": 0}
-    for fork in forks:
-        counts[fork.outcome.value if fork.outcome else "pending"] += 1
-    return counts
+def totals(counted: Tally) -> dict[str, int]:
+    """Counts by outcome; the outcomes and `pending` add up to `requested`."""
+    ended = {outcome.value: counted.outcomes.get(outcome, 0) for outcome in Outcome}
+    requested = sum(counted.states.values())
+    return {"requested": requested, **ended, "pending": requested - sum(ended.values())}
 
 
 def fork_entry(fork: Fork, cost_micros: int) -> dict[str, object]:
@@ -106,44 +139,51 @@ def fork_line(fork: Fork) -> dict[str, object]:
     }
 
 
-def summary(
-    run: Run, forks: tuple[Fork, ...], attempts: tuple[AttemptLine, ...], waiting_for: str | None
-) -> dict[str, object]:
+def summary(run: Run, counted: Tally, waiting_for: str | None) -> dict[str, object]:
     """A run without its forks: what a progress bar needs."""
-    states = Counter(fork.state for fork in forks)
-    progress = {state.value: states[state] for state in ForkState if state is not ForkState.ENDED}
+    live = [state for state in ForkState if state is not ForkState.ENDED]
+    progress = {state.value: counted.states.get(state, 0) for state in live}
     return {
         "run_id": run.run_id,
-        "state": _state(run, forks),
+        "state": _state(run, counted),
         "final": run.state is RunState.ENDED,
         "snapshots": sorted({group.snapshot for group in run.spec.groups}),
         "labels": dict(run.spec.labels),
         "created_at": instant(run.created_ns),
         "ended_at": instant(run.ended_ns) if run.ended_ns is not None else None,
         "quote": run.quote.as_dict(),
-        "totals": totals(forks),
-        "cost": _cost(run, attempts),
+        "totals": totals(counted),
+        "cost": _cost(run, counted),
         "progress": {**progress, "waiting_for": waiting_for if progress["queued"] else None},
     }
 
 
-def _state(run: Run, forks: tuple[Fork, ...]) -> str:
+def _waiting(fork: Fork) -> Waiting:
+    """What a queued fork needs of a host."""
+    return Waiting(
+        fork_id=fork.fork_id,
+        run_id=fork.run_id,
+        bundle_id=fork.bundle_id,
+        restore_key=None if fork.restore_key is None else str(fork.restore_key),
+        shape=fork.shape,
+        avoid_hosts=fork.avoid_hosts,
+    )
+
+
+def _state(run: Run, counted: Tally) -> str:
     if run.state is RunState.ENDED:
         return "ended"
-    begun = any(fork.attempts or fork.state is not ForkState.QUEUED for fork in forks)
-    return "running" if begun else "queued"
+    waits = sum(counted.states.values()) == counted.states.get(ForkState.QUEUED, 0)
+    return "queued" if waits and not counted.attempts else "running"
 
 
-def _cost(run: Run, attempts: tuple[AttemptLine, ...]) -> dict[str, object]:
-    tasks = sum(line.tasks_micros for line in attempts)
-    environment = sum(line.environment_micros for line in attempts)
-    verification = sum(line.verification_micros for line in attempts)
+def _cost(run: Run, counted: Tally) -> dict[str, object]:
     return {
-        "total_usd": usd(tasks + environment + verification),
+        "total_usd": usd(counted.total_micros),
         "spend_cap_usd": usd(run.quote.cap_micros),
-        "tasks_usd": usd(tasks),
-        "environment_usd": usd(environment),
-        "verification_usd": usd(verification),
+        "tasks_usd": usd(counted.tasks_micros),
+        "environment_usd": usd(counted.environment_micros),
+        "verification_usd": usd(counted.verification_micros),
         "rate_usd_per_fork_hour": usd(run.quote.rate.micros_per_hour),
     }
 

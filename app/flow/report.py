@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from app.domain import report as pages
-from app.domain.fork import ForkState
 from app.domain.placement import Host, serves, slots_for
-from app.domain.run import Fork, Run
 from app.ports import Ports
 
 Answer = dict[str, object]
@@ -21,7 +19,9 @@ def report(ports: Ports, project_id: str, run_id: str, *, forks: bool) -> Answer
 
 def summary(ports: Ports, project_id: str, run_id: str) -> Answer:
     """A run without its forks. Raises NotFound."""
-    return _summary(ports, ports.runs.get(project_id, run_id), ports.hosts.list())
+    run = ports.runs.get(project_id, run_id)
+    counted = ports.runs.tallies((run_id,))[run_id]
+    return pages.summary(run, counted, _waiting_for(counted, ports.hosts.list()))
 
 
 def list_runs(
@@ -32,8 +32,12 @@ def list_runs(
     hosts = ports.hosts.list()
     page = runs[:limit]
     more = len(runs) > limit
+    counted = ports.runs.tallies(tuple(run.run_id for run in page))
     return {
-        "runs": [_summary(ports, run, hosts) for run in page],
+        "runs": [
+            pages.summary(run, counted[run.run_id], _waiting_for(counted[run.run_id], hosts))
+            for run in page
+        ],
         "next_cursor": page[-1].run_id if more else None,
     }
 
@@ -52,27 +56,20 @@ def fork(ports: Ports, project_id: str, fork_id: str) -> Answer:
 def build(ports: Ports, project_id: str, build_id: str) -> Answer:
     """A build with its log. Raises NotFound."""
     row = ports.builds.get(project_id, build_id)
-    spent = sum(line.total_micros for line in ports.runs.attempts(row.run_id))
+    spent = ports.runs.tallies((row.run_id,))[row.run_id].total_micros
     return pages.build_page(row, spent)
 
 
-def _summary(ports: Ports, run: Run, hosts: tuple[Host, ...]) -> Answer:
-    rows = ports.runs.forks(run.run_id)
-    attempts = ports.runs.attempts(run.run_id)
-    return pages.summary(run, rows, attempts, _waiting_for(rows, hosts))
-
-
-def _waiting_for(rows: tuple[Fork, ...], hosts: tuple[Host, ...]) -> str | None:
-    queued = [row for row in rows if row.state is ForkState.QUEUED and row.host_id is None]
-    if not queued:
+def _waiting_for(counted: pages.Tally, hosts: tuple[Host, ...]) -> str | None:
+    first = counted.first_unplaced
+    if first is None:
         return None
     able = [host for host in hosts if host.alive and not host.draining]
     if not able:
         return "no host is up"
-    first = queued[0]
     if first.restore_key is not None:
-        able = [host for host in able if serves(host, str(first.restore_key))]
+        able = [host for host in able if serves(host, first.restore_key)]
     if not able:
         return f"no host that is up restores {first.restore_key}"
     slots = sum(slots_for(first.shape, host, free=False) for host in able)
-    return f"{len(queued)} forks wait for one of {slots} slots to become free"
+    return f"{counted.unplaced} forks wait for one of {slots} slots to become free"

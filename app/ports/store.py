@@ -16,7 +16,7 @@ from app.domain.fork import EndReason
 from app.domain.machine import Fingerprint
 from app.domain.placement import Host, Placement, Waiting
 from app.domain.quote import Quote
-from app.domain.report import AttemptLine
+from app.domain.report import AttemptLine, Tally
 from app.domain.run import (
     Attempt,
     Claimed,
@@ -121,6 +121,10 @@ class Runs(Protocol):
 
     def attempts(self, run_id: str) -> tuple[AttemptLine, ...]:
         """In order of opening; an open one shows what it accrued, never above its lease."""
+        ...
+
+    def tallies(self, run_ids: tuple[str, ...]) -> dict[str, Tally]:
+        """`report.tally` of each run, counted by the database: many forks cost little more than few."""
         ...
 
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:

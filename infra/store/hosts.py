@@ -13,23 +13,11 @@ from app.domain.placement import Host, Placement, Waiting
 from app.errors import NotFound
 from infra.store.engine import AnyRow, Database, insert_new, locked, pages
 from infra.store.room import give_back, reserve
-from infra.store.rows import lock_forks
+from infra.store.rows import NEEDS, lock_forks, shape_of, waiting_of
 from infra.store.tables import builds, forks, hosts, is_live, is_queued, runs
 
 ALIVE_NS = 15 * NS_PER_SECOND
 LISTED_NS = 24 * NS_PER_HOUR
-
-# What a placement goes by; a fork's whole row is several times as much.
-_NEEDS = (
-    forks.c.fork_id,
-    forks.c.run_id,
-    forks.c.bundle_id,
-    forks.c.restore_key,
-    forks.c.vcpus,
-    forks.c.memory_mib,
-    forks.c.disk_gib,
-    forks.c.avoid_hosts,
-)
 
 
 class Hosts:
@@ -73,14 +61,14 @@ class Hosts:
     def waiting(self, limit: int) -> tuple[Waiting, ...]:
         with self._database.read() as at:
             rows = at.execute(
-                select(*_NEEDS, builds.c.build_id)
+                select(*NEEDS, builds.c.build_id)
                 .join(runs, runs.c.run_id == forks.c.run_id)
                 .outerjoin(builds, builds.c.template_fork_id == forks.c.fork_id)
                 .where(is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None))
                 .order_by(runs.c.created_ns, runs.c.run_id, forks.c.index)
                 .limit(limit)
             )
-            return tuple(_waiting(row) for row in rows)
+            return tuple(waiting_of(row, row.build_id) for row in rows)
 
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
         by_fork = {each.fork_id: each for each in placements}
@@ -162,31 +150,15 @@ def _reserved(at: Connection, host_id: str) -> tuple[int, int, int]:
     return int(memory), int(disk), int(count)
 
 
-def _shape(row: AnyRow) -> Shape:
-    return Shape(row.vcpus, row.memory_mib, row.disk_gib)
-
-
-def _waiting(row: AnyRow) -> Waiting:
-    return Waiting(
-        fork_id=row.fork_id,
-        run_id=row.run_id,
-        bundle_id=row.bundle_id,
-        restore_key=None if row.restore_key is None else str(row.restore_key),
-        shape=_shape(row),
-        avoid_hosts=row.avoid_hosts,
-        build_id=row.build_id,
-    )
-
-
 def _lock_unplaced(at: Connection, fork_ids: Iterable[str]) -> dict[str, Shape]:
     """Those of the forks that still wait for a place, locked, with their shapes."""
-    unplaced = select(*_NEEDS).where(
+    unplaced = select(*NEEDS).where(
         is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None)
     )
     shapes: dict[str, Shape] = {}
     for page in pages(sorted(fork_ids)):
         named = unplaced.where(forks.c.fork_id.in_(page)).order_by(forks.c.fork_id)
-        shapes |= {row.fork_id: _shape(row) for row in at.execute(locked(named))}
+        shapes |= {row.fork_id: shape_of(row) for row in at.execute(locked(named))}
     return shapes
 
 

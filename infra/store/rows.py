@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Select, Table, insert, select, update
 
 from app.domain.machine import Shape
+from app.domain.placement import Waiting
 from app.domain.run import Attempt, Claimed, Exec, Fork, Run
 from app.errors import NotFound
 from infra.store.engine import AnyRow, locked, pages
@@ -17,6 +18,18 @@ from infra.store.tables import attempts, execs, forks, runs
 N = TypeVar("N")
 
 _SHAPE = ("vcpus", "memory_mib", "disk_gib")
+
+# What a placement goes by; a fork's whole row is several times as much.
+NEEDS = (
+    forks.c.fork_id,
+    forks.c.run_id,
+    forks.c.bundle_id,
+    forks.c.restore_key,
+    forks.c.vcpus,
+    forks.c.memory_mib,
+    forks.c.disk_gib,
+    forks.c.avoid_hosts,
+)
 
 
 def noun_of(kind: type[N], row: AnyRow) -> N:
@@ -27,7 +40,25 @@ def noun_of(kind: type[N], row: AnyRow) -> N:
 def fork_of(row: AnyRow) -> Fork:
     """A fork's row; its shape is three columns."""
     plain = {name: getattr(row, name) for name in _names(Fork) if name != "shape"}
-    return Fork(shape=Shape(row.vcpus, row.memory_mib, row.disk_gib), **plain)
+    return Fork(shape=shape_of(row), **plain)
+
+
+def shape_of(row: AnyRow) -> Shape:
+    """The shape of a fork's row."""
+    return Shape(row.vcpus, row.memory_mib, row.disk_gib)
+
+
+def waiting_of(row: AnyRow, build_id: str | None = None) -> Waiting:
+    """A row of `NEEDS`; `build_id` if it is that build's template."""
+    return Waiting(
+        fork_id=row.fork_id,
+        run_id=row.run_id,
+        bundle_id=row.bundle_id,
+        restore_key=None if row.restore_key is None else str(row.restore_key),
+        shape=shape_of(row),
+        avoid_hosts=row.avoid_hosts,
+        build_id=build_id,
+    )
 
 
 def columns_of(noun: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, exists, insert, select, tuple_, update
 
 from app.domain.account import Receipt
 from app.domain.fork import EndReason, ForkState
-from app.domain.report import AttemptLine
+from app.domain.report import AttemptLine, Tally
 from app.domain.run import Attempt, Fork, Role, Run, RunKind
 from app.errors import Conflict, NotFound
 from infra.store.ending import end_waiting, over
@@ -28,6 +28,7 @@ from infra.store.rows import (
 )
 from infra.store.snapshots import pin
 from infra.store.tables import attempts, forks, is_live, is_open, labels, runs
+from infra.store.tallies import tallies
 
 RELEASES = frozenset({EndReason.RELEASED, EndReason.RELEASED_PASSED, EndReason.RELEASED_FAILED})
 
@@ -91,6 +92,10 @@ class Runs:
                 .order_by(attempts.c.opened_ns, attempts.c.number, attempts.c.attempt_id)
             )
             return tuple(_line(row) for row in rows)
+
+    def tallies(self, run_ids: tuple[str, ...]) -> dict[str, Tally]:
+        with self._database.read() as at:
+            return tallies(at, run_ids)
 
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:
         with self._database.write() as at:

@@ -10,6 +10,7 @@ import pytest
 from app.domain.account import Receipt
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.money import NS_PER_SECOND
+from app.domain.report import tally
 from app.domain.run import Result, RunState
 from app.errors import Conflict, NotFound
 from tests import builders as a
@@ -103,6 +104,32 @@ def test_runs_are_found_by_all_their_labels(rows: Rows) -> None:
     found = rows.store.runs.list(a.PROJECT, {"step": "17", "policy": "a"}, 10, None)
     assert [run.run_id for run in found] == [one.run_id]
     assert rows.store.runs.list(a.PROJECT, {"none": "x"}, 10, None) == ()
+
+
+def test_a_run_is_counted_as_its_rows_count(rows: Rows) -> None:
+    replaced, _, cancelled = rows.started(6), rows.ready(rows.open()), rows.open()
+    run_id = replaced.run.run_id
+    rows.store.meters.accrue()
+    _same_count(rows, run_id)
+    rows.close(replaced, 3, None, a.failed())
+    rows.close(cancelled, 4, EndReason.CANCELLED)
+    _same_count(rows, run_id)
+    rows.place()
+    rows.close(rows.ready(rows.open()), 5)
+    _same_count(rows, run_id)
+    other = rows.start(20)
+    rows.place()
+    both = rows.store.runs.tallies((run_id, other.run_id))
+    assert both[other.run_id].unplaced == 8
+    _same_count(rows, other.run_id)
+    rows.store.runs.ask_stop(other.run_id, EndReason.CANCELLED)
+    _same_count(rows, other.run_id)
+
+
+def _same_count(rows: Rows, run_id: str) -> None:
+    counted = rows.store.runs.tallies((run_id,))
+    read = rows.store.runs.forks(run_id), rows.store.runs.attempts(run_id)
+    assert counted == {run_id: tally(*read)}
 
 
 def test_the_internal_run_of_a_build_is_not_listed_nor_its_template(rows: Rows) -> None:
