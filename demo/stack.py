@@ -57,15 +57,16 @@ class Stack:
 
 
 @contextmanager
-def running(directory: Path, allow: str) -> Iterator[Stack]:
-    """Start a fresh stack that may reach `allow` (host:port); stop it and remove its folder in any case.
+def running(directory: Path, allow: str | None = None) -> Iterator[Stack]:
+    """Start a fresh stack that may reach `allow` (host:port; None: nothing); stop it, remove its folder in any case.
 
     Its logs are kept in `<directory>-logs` where the block was left by an error. Raises
     subprocess.CalledProcessError when a part does not become ready; it has said why on standard error.
     """
     _remove(directory)  # what a killed demo left
     try:
-        _run(*_server("up", directory), "--egress-allow", allow, timeout=UP_TIMEOUT_SECONDS)
+        egress = () if allow is None else ("--egress-allow", allow)
+        _run(*_server("up", directory), *egress, timeout=UP_TIMEOUT_SECONDS)
         variables = _variables(directory / "env")
         key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
         with Promigence(key, url) as client:

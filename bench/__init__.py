@@ -1,0 +1,3 @@
+"""What the product costs in time on this machine: `python -m bench`."""
+
+from __future__ import annotations
