@@ -16,10 +16,10 @@ from celery.exceptions import SecurityWarning
 from infra.queue import CONTROL, celery, host_queue
 from infra.settings import Settings
 from workers.liveness import watch
-from workers.tasks import Bench, register
+from workers.tasks import Workbench, register
 
 
-def worker_app(settings: Settings, bench: Bench) -> Celery:
+def worker_app(settings: Settings, bench: Workbench) -> Celery:
     """The application with the tasks of this process in it."""
     app = celery(settings.broker_url)
     register(app, bench)
@@ -31,7 +31,7 @@ def threads(settings: Settings) -> int:
     return 2 * settings.forks_at_once + settings.execs_at_once
 
 
-def work(app: Celery, settings: Settings, bench: Bench) -> None:
+def work(app: Celery, settings: Settings, bench: Workbench) -> None:
     """Serve the queue of this host, and the shared one, until SIGTERM; then end the tasks that have begun."""
 
     # Celery keeps its receivers by weak reference: these two live as long as this call.

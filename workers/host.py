@@ -9,7 +9,7 @@ from infra.settings import Settings
 from workers.celery_app import work, worker_app
 from workers.gate import Gate
 from workers.recovery import looked_after
-from workers.tasks import Bench
+from workers.tasks import Workbench
 from workers.watch import Ringer
 
 SMALLEST_FORK_MIB = 256
@@ -25,7 +25,7 @@ def run(settings: Settings) -> None:
             fingerprint = host.machines.fingerprint()
             log.info("host_fingerprint", host_id=settings.host_id, missing=fingerprint.missing)
             slots = settings.host_slots or max(1, fingerprint.memory_mib // SMALLEST_FORK_MIB)
-            bench = Bench(
+            bench = Workbench(
                 control.ports,
                 host,
                 control.bells,

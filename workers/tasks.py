@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Workbench:
     """Where the tasks of one worker process work: its ports, its limits, and whether it is to stop."""
 
     ports: Ports
@@ -41,7 +41,7 @@ class Bench:
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
-def register(app: Celery, bench: Bench) -> None:
+def register(app: Celery, bench: Workbench) -> None:
     """Say what each bell means in this process."""
     ports, host = bench.ports, bench.host
 
@@ -84,7 +84,7 @@ def register(app: Celery, bench: Bench) -> None:
         task.throws = (PromigenceError,)
 
 
-def bring_up(bench: Bench) -> None:
+def bring_up(bench: Workbench) -> None:
     """Bring up placed forks one after another, then ring again if the time was over before they were."""
     until = time.monotonic() + FORK_TASK_S
     while not bench.stopping.is_set() and fork.advance(bench.ports, bench.host):
@@ -93,7 +93,7 @@ def bring_up(bench: Bench) -> None:
             return
 
 
-def build_apart(bench: Bench, build_id: str) -> None:
+def build_apart(bench: Workbench, build_id: str) -> None:
     """A build lasts as long as its set-up does, so it has a thread of its own and its own limit.
 
     The thread dies with the process: the template's keeper ends its machine, and recovery takes the rows from there.
