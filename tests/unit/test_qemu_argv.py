@@ -99,6 +99,15 @@ def test_only_the_template_boots_a_kernel() -> None:
     assert options(FORK_ARGV, "-incoming") == ["defer"]
 
 
+def test_an_emulated_guest_does_not_trust_the_time_stamp_counter() -> None:
+    (emulated,) = options(TEMPLATE_ARGV, "-append")
+    assert "tsc=unstable" in emulated.split()
+    kvm = replace(QEMU, key=replace(KEY, accelerator=Accelerator.KVM))
+    (real,) = options(template_argv(kvm, "t", SHAPE, TEMPLATE), "-append")
+    assert "tsc=unstable" not in real.split()
+    assert "console=ttyS0" in real.split()
+
+
 def test_a_fork_writes_to_its_overlay_alone() -> None:
     nodes = {node_name(blockdev): blockdev for blockdev in options(FORK_ARGV, "-blockdev")}
     assert set(nodes) == {"root", "frozen", "tools"}
