@@ -120,6 +120,10 @@ def fail(
     fault = EnvironmentFault(fault.kind, fault.message, **{**seen, **fault.evidence})
     named = failure(fault, phase, command_may_have_started=present.attempt.intent)
     then = after_failure(present, named)
+    if then is not None and then is present.fork.stop_asked:
+        # It was to stop anyway: a machine that is ended meanwhile has failed nobody.
+        close(ports, host, claimed, then, result=Result(reward=present.fork.result.reward))
+        return
     close(ports, host, claimed, then, failed=named)
 
 
