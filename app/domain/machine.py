@@ -191,7 +191,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How a command ended. `exit_code` only if it ended by itself; output is head and tail when cut."""
+    """How a command ended. `exit_code` only if it ended by itself; output is head and tail when cut.
+
+    Victims: whether the guest's kernel, out of memory, killed a process of the command, or another one meanwhile.
+    """
 
     exit_code: int | None
     signal: int | None
@@ -201,6 +204,7 @@ class CommandEnd:
     stderr: bytes = field(repr=False, default=b"")
     truncated: bool = False
     victim_of_own_memory: bool = False
+    victim_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,12 @@ def _environment_fault(
             egress=broken[-8:],
             **_evidence(end),
         )
+    if end.victim_elsewhere and not end.victim_of_own_memory:
+        return EnvironmentFault(
+            FailureKind.GUEST_OUT_OF_MEMORY,
+            "the machine's memory ran out, and a process outside of the command was killed",
+            **_evidence(end),
+        )
     stalls = [event.name for event in host.machines.events(name) if event.name in STALLS]
     if end.timed_out and stalls:
         return EnvironmentFault(

@@ -125,13 +125,8 @@ class EgressProxy:
             raise _fault(
                 target, 502, "unresolved", f"its name does not resolve: {error}"
             ) from error
-        forbidden = {
-            (address, port)
-            for host, port in self._never
-            for address in self._resolved_or_none(host, port)
-        }
         for address in addresses:
-            if (address, port) in forbidden:
+            if self._is_control_plane(address, port):
                 raise _refused(target, "it is a part of the control plane")
             why = refusal(address)
             if why is None and is_own(address) and not self._lists(address, port):
@@ -140,11 +135,18 @@ class EgressProxy:
                 raise _refused(target, f"it leads to {address}: {why}")
         return addresses
 
-    def _resolved_or_none(self, host: str, port: int) -> list[Address]:
-        try:
-            return self._resolve(host, port)
-        except OSError:
-            return []
+    def _is_control_plane(self, address: Address, port: int) -> bool:
+        """A part that listens on every address of the host is at each of them."""
+        for host, its_port in self._never:
+            if its_port != port:
+                continue
+            try:
+                at = self._resolve(host, port)
+            except OSError:
+                continue
+            if address in at or (is_own(address) and any(each.is_unspecified for each in at)):
+                return True
+        return False
 
     def _lists(self, address: Address, port: int) -> bool:
         """Whether the operator names this very address. No wildcard and no name that merely resolves to it opens it."""

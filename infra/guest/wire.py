@@ -55,6 +55,7 @@ class Ended:
     duration_ns: int
     truncated: bool
     oom_kills: int
+    oom_elsewhere: int
     stdout: bytes | None = field(repr=False)
     stderr: bytes | None = field(repr=False)
 
@@ -69,6 +70,7 @@ class Ended:
             stderr=stderr,
             truncated=self.truncated,
             victim_of_own_memory=self.oom_kills > 0,
+            victim_elsewhere=self.oom_elsewhere > 0,
         )
 
 
@@ -117,10 +119,13 @@ def awake_of(line: Line, host_key: bytes, host_wall_ns: int) -> Awake | None:
 
 def ended_of(line: Line) -> Ended | None:
     """An ENDED line; None unless all of it is sound and agrees with itself."""
-    duration_ns, oom_kills = line.number("duration_ns"), line.number("oom_kills")
+    duration_ns = line.number("duration_ns")
+    oom_kills, oom_elsewhere = line.number("oom_kills"), line.number("oom_elsewhere")
     stdout, stderr = _stream(line, "stdout"), _stream(line, "stderr")
     sound = line.verb == "ENDED" and _EXEC_ID.fullmatch(line.text("id")) and stdout and stderr
-    if not sound or duration_ns is None or oom_kills is None or not stdout or not stderr:
+    if not sound or not stdout or not stderr:
+        return None
+    if duration_ns is None or oom_kills is None or oom_elsewhere is None:
         return None
     exit_code, signal = line.number("exit_code"), line.number("signal")
     timed_out = line.text("timed_out") == "1"
@@ -137,6 +142,7 @@ def ended_of(line: Line) -> Ended | None:
         duration_ns=duration_ns,
         truncated=line.text("truncated") == "1",
         oom_kills=oom_kills,
+        oom_elsewhere=oom_elsewhere,
         stdout=stdout.inline,
         stderr=stderr.inline,
     )

@@ -15,6 +15,7 @@ from tests.e2e.inside import Heard, Machine, new_name, shell
 
 pytestmark = pytest.mark.machines
 
+EAT = "dd if=/dev/zero of=/dev/null bs=60M count=30 &"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -182,9 +183,17 @@ def test_output_leaves_no_trace_in_the_machine(machine: Machine) -> None:
 
 
 def test_memory_that_a_command_used_up_itself_is_told(fork: Machine) -> None:
-    eat = "dd if=/dev/zero of=/dev/null bs=60M count=30 &"
-    assert fork.run(f"{eat} {eat} {eat} wait").victim_of_own_memory
-    assert not fork.run("true").victim_of_own_memory
+    eaten = fork.run(f"{EAT} {EAT} {EAT} wait")
+    assert (eaten.victim_of_own_memory, eaten.victim_elsewhere) == (True, False)
+    after = fork.run("true")
+    assert (after.victim_of_own_memory, after.victim_elsewhere) == (False, False)
+
+
+def test_memory_that_others_used_up_meanwhile_is_told_apart(fork: Machine) -> None:
+    bystander = fork.start("until test -e /tmp/eaten; do sleep 0.1; done; exit 3")
+    fork.run(f"{EAT} {EAT} {EAT} wait; touch /tmp/eaten")
+    end = fork.end(bystander)
+    assert (end.exit_code, end.victim_of_own_memory, end.victim_elsewhere) == (3, False, True)
 
 
 def test_root_can_kill_all_but_the_news_of_it(fork: Machine) -> None:

@@ -142,9 +142,10 @@ def test_what_is_refused_is_told_and_kept(
     assert reason in egress.log("m1")[0]["why"]
 
 
-def test_the_control_plane_is_refused_by_its_address(target: Target) -> None:
+@pytest.mark.parametrize("listens_on", ["localhost", "127.0.0.1", "0.0.0.0"])  # noqa: S104
+def test_the_control_plane_is_refused_by_its_address(target: Target, listens_on: str) -> None:
     where = f"127.0.0.1:{target.port}"
-    egress = EgressProxy(["127.0.0.1:*"], never=[f"localhost:{target.port}"])
+    egress = EgressProxy(["127.0.0.1:*"], never=["no.invalid:1", f"{listens_on}:{target.port}"])
     assert b"control plane" in ask(egress, (where,), connect(where))
     assert logged(egress) == [(where, "refused")]
 

@@ -13,7 +13,7 @@ from infra.guest.wire import Ended
 
 
 def ended(exec_id: str) -> Ended:
-    return Ended(exec_id, 0, None, False, 1, False, 0, b"", b"")
+    return Ended(exec_id, 0, None, False, 1, False, 0, 0, b"", b"")
 
 
 def test_a_request_is_nul_ended_strings_in_the_guests_order() -> None:

@@ -139,6 +139,10 @@ def test_an_end_by_signal_by_time_and_by_memory() -> None:
     assert (killed.exit_code, killed.signal) == (None, 9)
     assert (late.exit_code, late.signal, late.timed_out) == (None, None, True)
     assert eaten.with_output(b"", b"").victim_of_own_memory
+    beside = wire.ended_of(line(ENDED.replace("oom_elsewhere=0", "oom_elsewhere=1")))
+    assert beside is not None
+    assert beside.with_output(b"", b"").victim_elsewhere
+    assert not beside.with_output(b"", b"").victim_of_own_memory
 
 
 def test_a_stream_that_did_not_ride_along_is_none() -> None:
@@ -162,6 +166,7 @@ def test_a_stream_that_did_not_ride_along_is_none() -> None:
         ("exit_code=0 signal=-", "exit_code=- signal=65"),
         ("duration_ns=5", "duration_ns=-5"),
         ("oom_kills=0", ""),
+        ("oom_elsewhere=0", "oom_elsewhere=some"),
         ("stdout_bytes=2", "stdout_bytes=3"),
         ("stdout_bytes=2 ", ""),
         ("stdout_b64=aGk=", "stdout_b64=aGk"),
