@@ -7,6 +7,7 @@ in the order run, forks, attempts, hosts, so that no two wait for each other.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from sqlalchemy.exc import (
 from app.errors import BadRequest, PromigenceError, Unavailable
 
 SQLITE_WAIT_S = 20.0
+SQLITE_PAUSE_S = 0.001
 POSTGRES_CONNECT_S = 5
 POSTGRES_LIMITS = (
     "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
@@ -108,8 +110,8 @@ class Database:
     def _turn(self) -> Iterator[None]:
         """Threads take turns for SQLite's one write lock.
 
-        Its own way of waiting is to look again after a pause, and whoever pauses longest waits longest: of 8 threads
-        that write without a break the slowest write took 4 s, and 0.4 s by turns.
+        Whoever waits for it looks again after a pause, and has no place in a line. Of 8 threads that write without a
+        break the slowest write took 4 s, and 0.4 s by turns.
         """
         if self._writer is None:
             yield
@@ -177,8 +179,33 @@ def _sqlite_connected(connection: Any, _record: object) -> None:
 
 
 def _sqlite_begins(connection: Connection) -> None:
-    reading = connection.get_execution_options().get("reading", False)
-    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+    driver: Any = connection.connection.dbapi_connection
+    if connection.get_execution_options().get("reading", False):
+        driver.execute("BEGIN")
+        return
+    driver.execute("PRAGMA busy_timeout=0")
+    try:
+        _begin_in_turn(driver)
+    finally:
+        driver.execute(f"PRAGMA busy_timeout={int(SQLITE_WAIT_S * 1000)}")
+
+
+def _begin_in_turn(driver: sqlite3.Connection) -> None:
+    """Take the write lock, looking for it every millisecond.
+
+    SQLite itself looks after pauses that grow to 100 ms: beside a process that writes without a break one write in a
+    hundred waited longer than 1.2 s, and 0.07 s in this way.
+    """
+    until = time.monotonic() + SQLITE_WAIT_S
+    while True:
+        try:
+            driver.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as busy:
+            if busy.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise Unavailable("database_away", f"no turn to write: {busy}") from busy
+            time.sleep(SQLITE_PAUSE_S)
+        else:
+            return
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,22 @@ def test_a_writer_reads_what_it_will_write_over(rows: Rows) -> None:
         list(pool.map(close, range(8)))
     ended = rows.run(run.run_id)
     assert (ended.charged_micros, ended.pool_micros) == (40_000, 80_000)
+
+
+def test_a_writer_that_never_gets_a_turn_says_so(
+    tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.store.engine.SQLITE_WAIT_S", 0.05)
+    path = shutil.copy(sqlite_template, tmp_path / "store.db")
+    store, other = create_store(f"sqlite:///{path}"), create_store(f"sqlite:///{path}")
+    with other.database.write(), pytest.raises(Unavailable):
+        store.hosts.register(a.fingerprint(), 16)
+    store.hosts.register(a.fingerprint(), 16)
+    with store.database.write(), ThreadPoolExecutor(1) as pool:
+        late = pool.submit(store.hosts.heartbeat, a.HOST, ())
+        assert isinstance(late.exception(timeout=20), Unavailable)
+    store.close()
+    other.close()
 
 
 def test_a_store_in_memory_is_one_database_for_all_threads() -> None:
