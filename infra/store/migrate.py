@@ -1,4 +1,7 @@
-"""The schema's history, run by Alembic over the store's own connection: no file of settings, no URL of its own."""
+"""The schema's history, run by Alembic over the store's own connection: no file of settings, no URL of its own.
+
+`python -m infra.store.migrations what it changes` writes the next migration after the tables were changed.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from importlib.resources import files
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Connection, text
 
+from app.errors import PromigenceError
 from infra.store.engine import Database
 
 # Any number will do as long as nothing else in the database locks it.
@@ -17,9 +22,17 @@ MIGRATION_LOCK = 7_046_902
 
 
 def upgrade(database: Database, revision: str = "head") -> None:
-    """Run the migrations that are missing, all or none. Of two at once the second waits, then finds nothing to do."""
-    with migrating(database) as connection:
-        command.upgrade(config(connection), revision)
+    """Run the migrations that are missing, all or none. Of two at once the second waits, then finds nothing to do.
+
+    Raises PromigenceError(unknown_schema) for a database that a newer release has migrated, Unavailable.
+    """
+    try:
+        with migrating(database) as connection:
+            command.upgrade(config(connection), revision)
+    except CommandError as unknown:
+        raise PromigenceError(
+            "unknown_schema", f"the database was migrated by another release: {unknown}"
+        ) from unknown
 
 
 def config(connection: Connection | None = None) -> Config:

@@ -41,11 +41,11 @@ def bare(url: str, tmp_path: Path) -> Iterator[Stores]:
         store.close()
         return
     main = create_store(url)
-    _statement(main, "CREATE DATABASE bare")
+    _outside_transactions(main, "CREATE DATABASE bare")
     store = create_store(url.replace("/postgres?", "/bare?"))
     yield store
     store.close()
-    _statement(main, "DROP DATABASE bare")
+    _outside_transactions(main, "DROP DATABASE bare")
     main.close()
 
 
@@ -147,7 +147,9 @@ def test_the_parts_of_a_charge_add_up(rows: Rows) -> None:
 def test_the_migrations_make_what_the_tables_say(bare: Stores) -> None:
     bare.migrate()
     migrated = _schema(bare)
-    _statement(bare, *(f'DROP TABLE "{name}"' for name in reversed(_by_reference())))
+    with bare.database.write() as at:
+        METADATA.drop_all(at)
+    assert _schema(bare) == {}
     with bare.database.write() as at:
         METADATA.create_all(at)
     assert migrated == _schema(bare)
@@ -171,6 +173,15 @@ def test_migrating_again_changes_and_loses_nothing(rows: Rows) -> None:
     rows.store.migrate()
     assert _schema(rows.store) == before
     assert rows.store.attempts.get(claimed.attempt.attempt_id) == claimed
+
+
+def test_a_database_of_a_newer_release_is_left_alone(bare: Stores) -> None:
+    bare.migrate()
+    with bare.database.write() as at:
+        at.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(PromigenceError, match="9999") as caught:
+        bare.migrate()
+    assert caught.value.code == "unknown_schema"
 
 
 def test_altering_a_populated_parent_keeps_its_children_and_checks(bare: Stores) -> None:
@@ -209,11 +220,9 @@ def _refused(rows: Rows, statement: Executable, constraint: str) -> None:
     assert caught.value.code == "constraint_refused"
 
 
-def _statement(store: Stores, *statements: str) -> None:
-    options = {"isolation_level": "AUTOCOMMIT"}
-    with store.database.engine.connect().execution_options(**options) as at:
-        for statement in statements:
-            at.execute(text(statement))
+def _outside_transactions(store: Stores, statement: str) -> None:
+    with store.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as at:
+        at.execute(text(statement))
 
 
 def _schema(store: Stores) -> dict[str, dict[str, Any]]:
@@ -249,7 +258,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return str(sorted((key, str(of)) for key, of in value.items()))
     return str(value)
-
-
-def _by_reference() -> list[str]:
-    return [table.name for table in METADATA.sorted_tables]
