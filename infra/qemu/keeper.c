@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
@@ -34,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOG_KEPT = 64 * 1024, LOCK_FD = 3, NICE = 5, RECORD_BYTES = 200 };
+enum { LOG_KEPT = 64 * 1024, LOCK_FD = 3, RECORD_BYTES = 200 };
 static const int64_t SECOND = 1000000000;
 
 struct wish {
@@ -139,20 +138,10 @@ static void drain(struct sink *sink)
         sink->from = -1;
 }
 
-/* Machines that are busy must not slow down who pays for them and who ends them. The kernel may weigh whole sessions against
- * each other (autogroup), and processes only within one: so the program gets a session of its own, and both weights. */
-static void stand_back(void)
-{
-    setsid();
-    int group = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
-    dprintf(group, "%d", NICE); /* no such file, no autogroup: then the next line does it alone */
-    setpriority(PRIO_PROCESS, 0, NICE);
-}
-
 /* In the child: from the keeper's user to the program's own, tied to the keeper's life. Does not return. */
 static void become_program(const struct wish *wish, pid_t keeper, const sigset_t *unblocked)
 {
-    stand_back();
+    setsid(); /* kernels that weigh sessions against each other (autogroup) shall not weigh the keeper with its machine */
     if (wish->cgroup >= 0 && write(wish->cgroup, "0", 1) < 0)
         fail("cannot enter the control group: %s\n", strerror(errno));
     if (wish->first_uid > 0) {

@@ -23,7 +23,8 @@ from infra import manifest
 from infra.qemu import evidence, keeper, limits, restore, template
 from infra.qemu.argv import fork_argv, template_argv
 from infra.qemu.home import Home, home_of
-from infra.qemu.launch import Launched, Means, attach, launch, translated
+from infra.qemu.launch import ArgvOf, Files, Launched, Means, attach, launch, translated
+from infra.qemu.priority import stand_back
 from infra.qemu.qmp import (
     Monitor,
     MonitorLoop,
@@ -61,10 +62,11 @@ class QemuMachines:
 
         def start(home: Home) -> Handle:
             files, disk_id = template.prepare(home, image, shape)
-            launched = launch(self._means, self._loop, home, shape, files, template_argv, deadline)
+            launched = self._launch(home, shape, files, template_argv, deadline)
             key, state = self._means.hypervisor.key, launched.files.state
             template.note(home, template.Notes(shape, key, disk_id, state))
-            return self._keep(launched)
+            stand_back(launched.handle.pid)
+            return launched.handle
 
         return self._in_new_home(name, start)
 
@@ -86,12 +88,10 @@ class QemuMachines:
 
         def start(home: Home) -> Handle:
             files = restore.prepare(home, bundle)
-            launched = launch(
-                self._means, self._loop, home, bundle.shape, files, fork_argv, deadline
-            )
-            with translated(home):
-                restore.resume(launched.monitor, launched.files)
-            return self._keep(launched)
+            launched = self._launch(home, bundle.shape, files, fork_argv, deadline)
+            restore.resume(launched.monitor, launched.files)
+            stand_back(launched.handle.pid)
+            return launched.handle
 
         return self._in_new_home(name, start)
 
@@ -177,9 +177,12 @@ class QemuMachines:
             self.forget(name)
             raise
 
-    def _keep(self, launched: Launched) -> Handle:
-        self._monitors[launched.handle.name] = launched.monitor
-        return launched.handle
+    def _launch(
+        self, home: Home, shape: Shape, files: Files, argv_of: ArgvOf, deadline: Deadline
+    ) -> Launched:
+        launched = launch(self._means, self._loop, home, shape, files, argv_of, deadline)
+        self._monitors[home.name] = launched.monitor
+        return launched
 
     def _manifest(self, bundle: Bundle) -> manifest.Manifest:
         """Read once: a bundle never changes, it only goes away."""

@@ -21,6 +21,7 @@ from app.ports import Clock
 EVENTS_KEPT = 64
 # A monitor answers within milliseconds; a host on which hundreds of machines start at once does not.
 COMMAND_TIMEOUT_S = 30.0
+_TOLD_WITHIN_S = 5.0
 LINE_LIMIT_BYTES = 1 << 20
 
 Message = dict[str, Any]
@@ -233,9 +234,10 @@ class MonitorLoop:
         return monitor
 
     def detach(self, monitor: Monitor) -> None:
-        """Stop reading and close; `lost` is not told. Twice is safe."""
+        """Stop reading and close. Who is being told of its end right now has heard so afterwards. Twice is safe."""
         if self._drop(monitor):
             monitor.finished.set()
+        monitor.finished.wait(_TOLD_WITHIN_S)
 
     def close(self) -> None:
         """End the thread and every connection; the machines live on."""

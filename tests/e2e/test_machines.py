@@ -19,6 +19,7 @@ from infra.image.images import LocalImages
 from infra.qemu.disks import DISK_ID_BYTES, DISK_ID_OFFSET
 from infra.qemu.fingerprint import TCG_CPU
 from infra.qemu.home import Home
+from infra.qemu.priority import NICE
 from infra.qemu.probe import Trial, boots
 from tests.e2e.conftest import SECOND_NS, SHAPE, Factory, Frozen, Host
 from tests.e2e.processes import status_of
@@ -173,6 +174,17 @@ def test_qemu_is_nobody_in_particular_and_cannot_call_what_it_does_not_need(
     assert home.directory.stat().st_uid == 0
     assert home.directory.stat().st_mode & 0o777 == 0o700
     assert Path(f"/proc/{one.pid}/environ").read_bytes() == b""
+
+
+def test_a_machine_that_runs_stands_back_and_its_keeper_does_not(factory: Factory) -> None:
+    fork = factory.fork()
+    threads = [int(entry.name) for entry in Path(f"/proc/{fork.pid}/task").iterdir()]
+    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {NICE}
+    assert os.getpriority(os.PRIO_PROCESS, fork.keeper_pid) == 0
+    group = Path(f"/proc/{fork.pid}/autogroup")
+    if group.exists():
+        assert group.read_text().endswith(f" nice {NICE}\n")
+        assert Path(f"/proc/{fork.keeper_pid}/autogroup").read_text().endswith(" nice 0\n")
 
 
 def test_a_machine_leaves_no_descriptor_in_the_worker(factory: Factory) -> None:
