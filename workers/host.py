@@ -29,6 +29,7 @@ def run(settings: Settings) -> None:
                 control.ports,
                 host,
                 control.bells,
+                ringer,
                 Gate(settings.forks_at_once),
                 Gate(settings.builds_at_once),
             )

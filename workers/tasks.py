@@ -20,6 +20,7 @@ from app.ports import HostPorts, Ports
 from infra.queue import CeleryBells, Task
 from workers.gate import Gate
 from workers.turns import Turns
+from workers.watch import Ringer
 
 # A fork task goes on to the next fork for this long, then rings for the rest: one bell serves a batch, and a worker
 # that is to stop waits for one fork at most.
@@ -35,6 +36,7 @@ class Workbench:
     ports: Ports
     host: HostPorts
     bells: CeleryBells
+    ringer: Ringer
     forks: Gate
     builds: Gate
     turns: Turns = field(default_factory=Turns)
@@ -65,7 +67,7 @@ def register(app: Celery, bench: Workbench) -> None:
 
     @app.task(name=Task.EXEC.value)
     def _exec(exec_id: str) -> None:
-        held_exec.start(ports, host, exec_id)
+        bench.ringer.starting(exec_id, lambda: held_exec.start(ports, host, exec_id))
 
     @app.task(name=Task.COLLECT.value)
     def _collect(attempt_id: str) -> None:

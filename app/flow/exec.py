@@ -17,30 +17,33 @@ DOWNLOAD_LIMIT_BYTES = 2 * 1024**3
 SHORT_COMMAND_S = 0.25
 
 
-def start(ports: Ports, host: HostPorts, exec_id: str) -> None:
-    """Start a queued command of a held fork, or move its file. Twice is safe: the intent is committed once."""
+def start(ports: Ports, host: HostPorts, exec_id: str) -> bool:
+    """Start a queued command of a held fork, or move its file. Twice is safe: the intent is committed once.
+
+    True when its end is in the rows already, so that there is nothing left to collect.
+    """
     asked = ports.execs.find(exec_id)
     if asked is None or asked.state is not ExecState.QUEUED:
-        return
+        return False
     claimed = ports.attempts.get(asked.attempt_id)
     if claimed is None or claimed.attempt.claim != host.claim:
-        return
+        return False
     with late_results_dropped(), failing(ports, host, claimed, Phase.EXEC):
         try:
-            _act(ports, host, claimed, asked)
+            return _act(ports, host, claimed, asked)
         except Conflict as conflict:
             # The fork is being stopped: its closing tells the caller so.
             if conflict.code != "stop_asked":
                 raise
+    return False
 
 
-def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> None:
+def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
     if asked.file is not None:
-        _move(ports, host, claimed, asked, asked.file)
-        return
+        return _move(ports, host, claimed, asked, asked.file)
     try:
         if not begin(ports, host, claimed, asked):
-            return
+            return False
     except EnvironmentFault as fault:
         if fault.kind is not FailureKind.EXEC_NOT_STARTED:
             raise
@@ -48,15 +51,17 @@ def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> None:
         refused = ExecResult(error=("bad_request", fault.message))
         ports.execs.finish(claimed, replace(asked, result=refused))
         ports.bells.woken(asked.exec_id)
-        return
+        return True
     end = host.guest.end(claimed.attempt.attempt_id, asked.exec_id, wait_s=SHORT_COMMAND_S)
-    if end is not None:
-        settle_held(ports, claimed, asked, end)
+    if end is None:
+        return False
+    settle_held(ports, claimed, asked, end)
+    return True
 
 
-def _move(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec, file: FileMove) -> None:
+def _move(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec, file: FileMove) -> bool:
     if ports.execs.intend(claimed, asked) is None:
-        return
+        return False
     try:
         moved = _MOVES[asked.purpose](ports, host, claimed, file)
     except (BadRequest, NotFound, TooLarge) as refused:
@@ -65,6 +70,7 @@ def _move(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec, file: Fi
         ended = replace(asked, result=ExecResult(exit_code=0), file=moved)
     ports.execs.finish(claimed, ended)
     ports.bells.woken(asked.exec_id)
+    return True
 
 
 def _upload(ports: Ports, host: HostPorts, claimed: Claimed, file: FileMove) -> FileMove:

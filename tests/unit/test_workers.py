@@ -191,6 +191,39 @@ def test_what_guests_say_is_rung_by_machine() -> None:
     assert [bell.ids for bell in bells.waiting] == [("host-1", "att_1"), ("host-1", "att_2")]
 
 
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_end_at_once_is_rung_only_if_its_starter_did_not_see_to_it(settled: bool) -> None:
+    bells = FakeBells()
+    ringer = Ringer(bells, "host-1")
+
+    def start() -> bool:
+        ringer.ended("att_1", "exec_1")
+        ringer.ended("att_2", "exec_2")
+        return settled
+
+    ringer.starting("exec_1", start)
+    ringer.close()
+
+    rung = [bell.ids[1] for bell in bells.waiting]
+    assert rung == (["att_2"] if settled else ["att_2", "att_1"])
+
+
+def test_an_end_heard_while_its_starter_failed_is_rung() -> None:
+    bells = FakeBells()
+    ringer = Ringer(bells, "host-1")
+
+    def start() -> bool:
+        ringer.ended("att_1", "exec_1")
+        raise Unavailable("database_away", "the end could not be written")
+
+    with pytest.raises(Unavailable):
+        ringer.starting("exec_1", start)
+    ringer.ended("att_1", "exec_1")
+    ringer.close()
+
+    assert [bell.ids for bell in bells.waiting] == [("host-1", "att_1")] * 2
+
+
 def test_the_queue_takes_data_only_and_ties_no_work_to_a_message() -> None:
     conf = celery("redis://nowhere/0").conf
 
