@@ -42,12 +42,10 @@ def barrier_s(rig: Rig, bundle: Bundle, name: str) -> float:
 
 @contextmanager
 def channel(rig: Rig, bundle: Bundle, name: str) -> Iterator[paramiko.Transport]:
-    """An open transport to a fresh fork of the bundle."""
-    with (
-        _home(rig, name) as home,
-        _running(rig, bundle, home),
-        connect(home.control, ANSWER_TIMEOUT_S) as control,
-    ):
+    """An open transport to a fresh fork of the bundle; the machine is the product's, all that speaks to it is not."""
+    rig.machines.restore(name, bundle, rig.deadline())
+    home = Home(rig.root / name)
+    with connect(home.control, ANSWER_TIMEOUT_S) as control:
         key_file, _ = make_host_key()
         _ask(control, wire.wake(rig.identity(name), key_file, rig.clock.wall_ns()))
         ssh = connect(home.ssh, ANSWER_TIMEOUT_S)
@@ -56,6 +54,7 @@ def channel(rig: Rig, bundle: Bundle, name: str) -> Iterator[paramiko.Transport]
             transport.start_client(timeout=ANSWER_TIMEOUT_S)
             transport.auth_none("root")
             yield transport
+    rig.end(name)
 
 
 def exec_s(transport: paramiko.Transport, command: str) -> float:
