@@ -180,7 +180,7 @@ def test_a_machine_that_runs_stands_back_and_its_keeper_does_not(factory: Factor
     fork = factory.fork()
     threads = [int(entry.name) for entry in Path(f"/proc/{fork.pid}/task").iterdir()]
     assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {NICE}
-    assert os.getpriority(os.PRIO_PROCESS, fork.keeper_pid) == 0
+    assert os.getpriority(os.PRIO_PROCESS, fork.keeper_pid) == os.getpriority(os.PRIO_PROCESS, 0)
     group = Path(f"/proc/{fork.pid}/autogroup")
     if group.exists():
         assert group.read_text().endswith(f" nice {NICE}\n")
