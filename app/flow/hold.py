@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 
 from app.domain.fork import EndReason
-from app.domain.run import Exec, ExecPurpose, ExecSpec, FileMove
+from app.domain.run import Exec, ExecPurpose, ExecSpec, ExecState, FileMove
 from app.errors import BadRequest
 from app.ids import new_id
 from app.ports import Ports
@@ -77,5 +77,6 @@ def _request(
         file=file,
     )
     row, host_id = ports.execs.request(asked)
-    ports.bells.exec(host_id, row.exec_id)
+    if row.state is ExecState.QUEUED:
+        ports.bells.exec(host_id, row.exec_id)
     return row

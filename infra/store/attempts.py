@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from app.domain import ledger
 from app.domain.checks import Check
 from app.domain.fork import EndReason, ForkState, move
-from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Role
+from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Role, Run
 from app.errors import Conflict
 from app.ids import new_id
 from infra.store import closing as ends
@@ -152,10 +152,15 @@ class Attempts:
             elif lacking > run.pool_micros:
                 end_waiting(at, run, [fork], _unfunded(fork), now_ns)
             elif lacking > 0:
-                number = fork.attempts
-                entry = Entry(fork.fork_id, LedgerKind.TOP_UP, -lacking, lacking, 0, number)
-                book(at, run, [entry], now_ns)
-                save(at, forks, "fork_id", fork, replace(fork, grant_micros=fork.smallest_micros))
+                _top_up(at, run, fork, lacking, now_ns)
+
+
+def _top_up(at: Connection, run: Run, fork: Fork, lacking: int, now_ns: int) -> None:
+    # Once for each machine that it may get, so the machines so far are the number of the entry.
+    sequence = fork.attempts
+    entry = Entry(fork.fork_id, LedgerKind.TOP_UP, -lacking, lacking, sequence=sequence)
+    book(at, run, [entry], now_ns)
+    save(at, forks, "fork_id", fork, replace(fork, grant_micros=fork.grant_micros + lacking))
 
 
 def _coming_up(at: Connection, host_id: str) -> int:
@@ -191,6 +196,7 @@ def _unfunded(fork: Fork) -> EndReason:
 def _open(
     at: Connection, fork: Fork, claim: str, boot_id: str, opened_boot_ns: int, now_ns: int
 ) -> Claimed:
+    assert fork.host_id is not None  # it was chosen by its host
     run = find_run(at, fork.run_id)
     rate = run.quote.rate.micros_per_hour
     attempt = Attempt(
@@ -198,7 +204,7 @@ def _open(
         fork_id=fork.fork_id,
         run_id=fork.run_id,
         number=fork.attempts + 1,
-        host_id=fork.host_id or "",
+        host_id=fork.host_id,
         claim=claim,
         boot_id=boot_id,
         opened_boot_ns=opened_boot_ns,

@@ -39,9 +39,13 @@ class Execs:
             if there is not None:
                 return _same(there, asked), fork.host_id or ""
             _check_room(at, fork)
-            new = replace(asked, attempt_id=fork.attempt_id or "", state=ExecState.QUEUED)
+            assert (
+                fork.attempt_id is not None
+            )  # a fork that was handed over has a machine, and so a host
+            assert fork.host_id is not None
+            new = replace(asked, attempt_id=fork.attempt_id, state=ExecState.QUEUED)
             _insert(at, new, self._database.now_ns(at))
-            return new, fork.host_id or ""
+            return new, fork.host_id
 
     def intend(self, claimed: Claimed, asked: Exec) -> Exec | None:
         with self._database.write() as at:
