@@ -227,6 +227,7 @@ class ForkReport(TypedDict):
     key: str | None
     snapshot: str
     outcome: Outcome
+    reason: str | None
     reward: float | None
     reward_valid: bool
     exit_code: int | None

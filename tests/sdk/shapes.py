@@ -128,6 +128,7 @@ def fork_report(
         "snapshot": "task-suite@1",
         "outcome": outcome,
         "reward": reward,
+        "reason": None,
         "reward_valid": reward is not None,
         "exit_code": {"passed": 0, "failed": 1}.get(outcome),
         "stdout_tail": "",

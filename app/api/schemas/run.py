@@ -232,6 +232,7 @@ class ForkReport(Answer):
     key: str | None
     snapshot: str
     outcome: Outcome | Literal["pending"]
+    reason: str | None
     reward: float | None
     reward_valid: bool
     exit_code: int | None
