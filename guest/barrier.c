@@ -98,7 +98,7 @@ static void tell_awake(const char *nonce, bool reseeded)
 	read_file("/etc/machine-id", machine_id, sizeof machine_id - 1);
 	machine_id[strcspn(machine_id, "\n")] = 0;
 	snprintf(line, sizeof line,
-		 "AWAKE nonce=%s boot_id=%s sample=%s time_ns=%lld hostname=%s machine_id=%s host_key=%s "
+		 "AWAKE protocol=1 nonce=%s boot_id=%s sample=%s time_ns=%lld hostname=%s machine_id=%s host_key=%s "
 		 "reseeded=%d",
 		 nonce, boot_id(), sample_hex, (long long)wall_ns(), hostname, machine_id, key_hex, reseeded);
 	control_say(line);

@@ -283,9 +283,9 @@ static void refuse(struct command *c, const char *why)
 	char text[512];
 	snprintf(text, sizeof text, "REFUSED %s", why);
 	door_answer(c->asker, text);
-	int ignored;
+	stop_processes(c);
 	if (!c->reaped)
-		waitpid(c->pid, &ignored, 0);
+		waitpid(c->pid, NULL, 0);
 	close_stream(&c->out);
 	close_stream(&c->err);
 	drop_group(c);

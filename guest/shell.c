@@ -2,7 +2,7 @@
  *
  *   :start              requests on standard input (four bytes of length, big-endian, then the request of spawn.c), each
  *                       answered by a line: STARTED, KNOWN or REFUSED why
- *   :put MODE PATH      frames on standard input (length, bytes; length 0 ends it) into a file; prints the bytes written
+ *   :put MODE PATH      frames on standard input (length, bytes; length 0 ends it) into a file
  *   :get LIMIT PATH     a file to standard output
  *   :untar PATH         a tar on standard input, unpacked under a directory, owned by root
  *   :output ID STREAM   what PID 1 kept of a command's stdout or stderr
@@ -32,6 +32,8 @@ extern char **environ;
 
 static int busybox = -1, probe = -1;
 static uint8_t buffer[1 << 20];
+/* A file that is not whole yet: it goes when we stop. */
+static char draft[PATH_MAX + 32];
 
 __attribute__((noreturn, format(printf, 2, 3))) static void stop(int code, const char *format, ...)
 {
@@ -40,6 +42,8 @@ __attribute__((noreturn, format(printf, 2, 3))) static void stop(int code, const
 	vfprintf(stderr, format, rest);
 	va_end(rest);
 	fputc('\n', stderr);
+	if (*draft)
+		unlink(draft);
 	exit(code);
 }
 
@@ -197,37 +201,30 @@ static void find_target(const char *path, char *target)
 		stop(EXIT_FAULT, "%s: it is not a regular file", path);
 }
 
+static bool next_frame(uint32_t *length, const char *path)
+{
+	if (!read_length(length) || *length > sizeof buffer || !read_whole(buffer, *length))
+		stop(EXIT_FAULT, "%s: the upload was cut short", path);
+	return *length;
+}
+
 /* Only a whole file takes the name: the frames must end as they should. */
 static int put_file(mode_t mode, char *path)
 {
-	char target[PATH_MAX], draft[PATH_MAX + 32];
+	char target[PATH_MAX];
 	uint32_t length;
-	uint64_t total = 0;
 	make_parents(path);
 	find_target(path, target);
 	snprintf(draft, sizeof draft, "%.*s/.promigence-XXXXXX", (int)(strrchr(target, '/') - target), target);
 	int fd = mkostemp(draft, O_CLOEXEC);
-	if (fd < 0)
-		stop_by_errno(path);
-	for (;;) {
-		if (!read_length(&length) || length > sizeof buffer || !read_whole(buffer, length)) {
-			unlink(draft);
-			stop(EXIT_FAULT, "%s: the upload was cut short", path);
-		}
-		if (!length)
-			break;
-		ssize_t done = write(fd, buffer, length);
-		if (done != (ssize_t)length) {
-			unlink(draft);
-			stop(EXIT_FAULT, "%s: %s", path, done < 0 ? strerror(errno) : strerror(ENOSPC));
-		}
-		total += length;
-	}
-	if (fchmod(fd, mode) || rename(draft, target)) {
-		unlink(draft);
+	if (fd < 0) {
+		*draft = 0;
 		stop_by_errno(path);
 	}
-	printf("%llu\n", (unsigned long long)total);
+	while (next_frame(&length, path))
+		write_whole(fd, buffer, length, path);
+	if (fchmod(fd, mode) || rename(draft, target))
+		stop_by_errno(path);
 	return 0;
 }
 

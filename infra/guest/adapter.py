@@ -8,42 +8,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
-
-import paramiko
+from typing import BinaryIO
 
 from app.domain.egress import host_and_port
 from app.domain.machine import Awake, Command, CommandEnd, Identity, Probe
 from app.errors import EnvironmentFault, FailureKind
 from app.ports import GuestEvents
 from infra.guest import files, hostkey, probe, wire
-from infra.guest.commands import Journal, request
-from infra.guest.control import ControlLoop, ControlPort
-from infra.guest.faults import connect, hung, lost
-from infra.guest.ssh import SshChannel
+from infra.guest.commands import request
+from infra.guest.control import ControlLoop
+from infra.guest.faults import connect, lost
+from infra.guest.machine import Egress, Machine
 
-_ANSWER_TIMEOUT_S = 10.0
-_OPEN_TIMEOUT_S = 30.0
 _START_TIMEOUT_S = 30.0
-_FETCH_SILENCE_S = 60.0
 # Freezing waits for user processes and for the disk.
 _QUIESCE_TIMEOUT_S = 120.0
-
-
-class Egress(Protocol):
-    """Serves the connections that a machine's programs make to their proxy."""
-
-    def serve(self, name: str, stream: paramiko.Channel, targets: tuple[str, ...]) -> None:
-        """Serve one connection to its end."""
-        ...
-
-    def log(self, name: str) -> tuple[dict[str, str], ...]:
-        """The last faults and refusals of this machine."""
-        ...
-
-    def forget(self, name: str) -> None:
-        """Drop what is known of a machine."""
-        ...
 
 
 class SshGuest:
@@ -59,8 +38,9 @@ class SshGuest:
         self._events = events
         self._egress = egress
         self._loop = ControlLoop(self._lost)
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, Machine] = {}
         self._lock = threading.Lock()
+        self._attaching = threading.Lock()
         self._numbers = itertools.count(1)
 
     def attach(self, name: str, *, booted_within_s: float | None = None) -> None:
@@ -70,9 +50,9 @@ class SshGuest:
             return
         hello = machine.control.ask(wire.bare("HELLO"), _hello, booted_within_s)
         if hello.verb == "ERROR":
+            reason = hello.text("reason")[:200]
             raise EnvironmentFault(
-                FailureKind.RESTORE_FAILED,
-                f"machine {name} cannot boot: {hello.text('reason')[:200]}",
+                FailureKind.RESTORE_FAILED, f"machine {name} cannot boot: {reason}"
             )
 
     def wake(self, name: str, identity: Identity, timeout_s: float) -> Awake:
@@ -94,7 +74,7 @@ class SshGuest:
             raise _barrier(name, "no answer", timeout_s=timeout_s) from fault
         awake = wire.awake_of(line, public, time.time_ns())
         if awake is None:
-            reason = line.text("reason")[:200] or "its answer is not sound"
+            reason = line.text("reason")[:200] or "its answer is not sound, or of another protocol"
             raise _barrier(name, f"the barrier was not passed: {reason}")
         if awake.nonce != identity.nonce:
             raise _barrier(name, "the answer is to another nonce", nonce=awake.nonce)
@@ -112,14 +92,12 @@ class SshGuest:
 
     def open(self, name: str, timeout_s: float) -> None:
         """Open the SSH channel, unless it is open."""
-        self._channel(self._machine(name), timeout_s)
+        self._machine(name).channel(timeout_s)
 
     def probe(self, name: str, marker: str, exit_code: int, timeout_s: float) -> Probe:
         """Run the contract's probe over the SSH channel."""
         machine = self._machine(name)
-        return probe.run(
-            self._channel(machine), marker, exit_code, bool(machine.targets), timeout_s
-        )
+        return probe.run(machine.channel(), marker, exit_code, bool(machine.targets), timeout_s)
 
     def start(self, name: str, exec_id: str, command: Command) -> None:
         """Start a command; an id that the guest has seen is not started again. A broken channel is opened once more."""
@@ -128,11 +106,11 @@ class SshGuest:
         machine.journal.watch(exec_id)
         with _unwatched_on_error(machine, exec_id):
             try:
-                answer = self._channel(machine).start(asked, _START_TIMEOUT_S)
-            except EnvironmentFault:
-                if machine.control.is_lost:
+                answer = machine.channel().start(asked, _START_TIMEOUT_S)
+            except EnvironmentFault as fault:
+                if not machine.broke_in_ssh_only(fault):
                     raise
-                answer = self._channel(machine).start(asked, _START_TIMEOUT_S)
+                answer = machine.channel().start(asked, _START_TIMEOUT_S)
             verb, _, why = answer.partition(" ")
             if verb not in ("STARTED", "KNOWN"):
                 raise EnvironmentFault(
@@ -145,16 +123,16 @@ class SshGuest:
         watched = machine.journal.is_watched(exec_id)
         ended = machine.journal.wait(exec_id, wait_s if watched else 0.0)
         if ended is None:
-            ended = self._status(machine, exec_id)
+            ended = machine.status(exec_id)
         if ended is None and not watched:
             ended = machine.journal.wait(exec_id, wait_s)
         if ended is None:
             return None
         stdout, stderr = ended.stdout, ended.stderr
         if stdout is None:
-            stdout = self._output(machine, exec_id, "stdout")
+            stdout = machine.output(exec_id, "stdout")
         if stderr is None:
-            stderr = self._output(machine, exec_id, "stderr")
+            stderr = machine.output(exec_id, "stderr")
         return ended.with_output(stdout, stderr)
 
     def interrupt(self, name: str, exec_id: str) -> None:
@@ -163,27 +141,21 @@ class SshGuest:
 
     def upload(self, name: str, source: BinaryIO, guest_path: str, mode: int = 0o644) -> int:
         """Write a file as root."""
-        return files.upload(self._channel(self._machine(name)), source, guest_path, mode)
+        return files.upload(self._machine(name).channel(), source, guest_path, mode)
 
     def download(self, name: str, guest_path: str, sink: BinaryIO, limit_bytes: int) -> int:
         """Read a file."""
-        return files.download(self._channel(self._machine(name)), guest_path, sink, limit_bytes)
+        return files.download(self._machine(name).channel(), guest_path, sink, limit_bytes)
 
     def unpack(self, name: str, tar: BinaryIO, guest_path: str) -> None:
         """Unpack a tar."""
-        files.unpack(self._channel(self._machine(name)), tar, guest_path)
+        files.unpack(self._machine(name).channel(), tar, guest_path)
 
     def allow(self, name: str, targets: tuple[str, ...]) -> None:
-        """Say what the guest may reach from now on. Raises BadRequest for what is no target.
-
-        The proxy's port is opened with the first target and stays; closed means that the proxy refuses everything.
-        """
+        """Say what the guest may reach from now on. Raises BadRequest for what is no target."""
         for target in targets:
             host_and_port(target)
-        machine = self._machine(name)
-        machine.targets = targets
-        if targets:
-            self._forward(machine, self._channel(machine))
+        self._machine(name).allow(targets)
 
     def egress_log(self, name: str) -> tuple[dict[str, str], ...]:
         """What this machine's proxy refused, and what failed."""
@@ -223,113 +195,38 @@ class SshGuest:
             self._give_up(machine)
         self._loop.close()
 
-    def _give_up(self, machine: _Machine) -> None:
+    def _give_up(self, machine: Machine) -> None:
         machine.close_channel()
         machine.journal.close()
         self._loop.detach(machine.control)
 
-    def _attached(self, name: str) -> _Machine:
-        with self._lock:
-            machine = self._machines.get(name)
-            if machine is not None and not machine.control.is_lost:
-                return machine
+    def _attached(self, name: str) -> Machine:
+        with self._attaching:
+            with self._lock:
+                known = self._machines.get(name)
+            if known is not None and not known.control.is_lost:
+                return known
+            if known is not None:
+                self._give_up(known)
             sock = connect(name, self._machine_dir(name) / "control.sock")
-            machine = _Machine(name)
+            machine = Machine(name, self._machine_dir(name), self._egress)
             machine.control = self._loop.attach(name, sock, lambda line: self._heard(machine, line))
-            self._machines[name] = machine
+            with self._lock:
+                self._machines[name] = machine
         # The end of whatever half a line an earlier worker left.
         machine.control.say(b"\n")
         return machine
 
-    def _machine(self, name: str) -> _Machine:
+    def _machine(self, name: str) -> Machine:
         with self._lock:
             machine = self._machines.get(name)
         if machine is None:
             raise lost(name, "its control channel is not attached")
         return machine
 
-    def _channel(self, machine: _Machine, timeout_s: float = _OPEN_TIMEOUT_S) -> SshChannel:
-        """The machine's SSH channel; opened, with its way out, if it is not open."""
-        with machine.opening:
-            if machine.channel is not None and machine.channel.is_open:
-                return machine.channel
-            try:
-                channel = self._connect(machine, timeout_s)
-            except EnvironmentFault:
-                # What an earlier connection left in the port may have come between: the next one starts clean.
-                if machine.control.is_lost:
-                    raise
-                channel = self._connect(machine, timeout_s)
-            machine.channel = channel
-            if machine.targets:
-                self._forward(machine, channel)
-            return channel
-
-    def _connect(self, machine: _Machine, timeout_s: float) -> SshChannel:
-        """The guest starts a fresh server for us first: what an earlier connection left must not be in our way."""
-        directory = self._machine_dir(machine.name)
-        key = hostkey.pinned(directory)
-        if key is None:
-            raise lost(machine.name, "it has passed no barrier, so its host key is not known")
-        number = next(self._numbers)
-
-        def answer(line: wire.Line) -> wire.Line | None:
-            told = line.verb in ("OPENED", "SHUT") and line.number("n") == number
-            return line if told else None
-
-        sock = connect(machine.name, directory / "ssh.sock")
-        try:
-            line = machine.control.ask(wire.open_ssh(number), answer, timeout_s)
-            if line.verb != "OPENED":
-                raise hung(machine.name, "it cannot start its SSH server")
-        except BaseException:
-            sock.close()
-            raise
-        machine.session = number
-        return SshChannel.connect(machine.name, sock, key, timeout_s)
-
-    def _forward(self, machine: _Machine, channel: SshChannel) -> None:
-        egress = self._egress
-        if egress is None:
-            raise EnvironmentFault(FailureKind.EGRESS_LOST, "this host has no egress proxy")
-        channel.forward(
-            lambda stream: egress.serve(machine.name, stream, machine.targets), _ANSWER_TIMEOUT_S
-        )
-
-    def _status(self, machine: _Machine, exec_id: str) -> wire.Ended | None:
-        """What the guest's journal says; None while it runs. Its end is then heard."""
-        machine.journal.watch(exec_id)
-
-        def answer(line: wire.Line) -> wire.Line | None:
-            known = line.verb in ("STARTED", "UNKNOWN", "FORGOTTEN") or wire.ended_of(line)
-            return line if known and line.text("id") == exec_id else None
-
-        line = machine.control.ask(wire.about("STATUS", exec_id), answer, _ANSWER_TIMEOUT_S)
-        if line.verb == "ENDED":
-            return wire.ended_of(line)
-        if line.verb == "STARTED":
-            return None
-        machine.journal.unwatch(exec_id)
-        if line.verb == "UNKNOWN":
-            raise EnvironmentFault(
-                FailureKind.EXEC_NOT_STARTED, "the guest does not know this command"
-            )
-        raise lost(machine.name, "it has let go of this command's output", exec_id=exec_id)
-
-    def _output(self, machine: _Machine, exec_id: str, which: str) -> bytes:
-        kept = bytearray()
-        finished = self._channel(machine).run(
-            f":output {exec_id} {which}", sink=kept.extend, timeout_s=_FETCH_SILENCE_S
-        )
-        if finished.exit_code:
-            raise lost(machine.name, f"a command's output cannot be read: {finished.message}")
-        return bytes(kept)
-
-    def _heard(self, machine: _Machine, line: wire.Line) -> None:
-        if line.verb == "SHUT" and line.number("n") == machine.session:
-            machine.channel_shut()
-        end = wire.ended_of(line)
-        if end is not None and machine.journal.ended(end) and self._events is not None:
+    def _heard(self, machine: Machine, line: wire.Line) -> None:
+        end = machine.heard(line)
+        if end is not None and self._events is not None:
             self._events.ended(machine.name, end.exec_id)
 
     def _lost(self, name: str) -> None:
@@ -342,36 +239,8 @@ class SshGuest:
             self._events.lost(name)
 
 
-class _Machine:
-    """What this process holds of one machine. `control` is set before anybody else can see it."""
-
-    control: ControlPort
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.journal = Journal()
-        self.channel: SshChannel | None = None
-        self.session = 0
-        self.targets: tuple[str, ...] = ()
-        self.opening = threading.Lock()
-
-    def channel_shut(self) -> None:
-        """The guest's server ended: the transport must not wait for what cannot come. Closed elsewhere, for the library
-        waits for its own thread."""
-        channel = self.channel
-        if channel is not None:
-            threading.Thread(target=channel.close, name="ssh-shut", daemon=True).start()
-
-    def close_channel(self) -> None:
-        """End the SSH channel, if there is one."""
-        with self.opening:
-            if self.channel is not None:
-                self.channel.close()
-            self.channel = None
-
-
 @contextlib.contextmanager
-def _unwatched_on_error(machine: _Machine, exec_id: str) -> Iterator[None]:
+def _unwatched_on_error(machine: Machine, exec_id: str) -> Iterator[None]:
     try:
         yield
     except BaseException:

@@ -9,8 +9,9 @@ from typing import BinaryIO
 from app.errors import BadRequest, NotFound, TooLarge
 from infra.guest.ssh import Finished, SshChannel
 
-# Seconds of silence after which a transfer counts as dead.
+# Seconds of silence, and in all, after which a transfer counts as dead. A disk of 64 GiB passes in the latter.
 _SILENCE_S = 60.0
+_WITHIN_S = 2 * 3600.0
 _CHUNK_BYTES = 65536
 _PATH_LIMIT = 4000
 _MISSING, _DIRECTORY, _TOO_LARGE = 10, 11, 12
@@ -18,11 +19,22 @@ _MISSING, _DIRECTORY, _TOO_LARGE = 10, 11, 12
 
 def upload(channel: SshChannel, source: BinaryIO, guest_path: str, mode: int) -> int:
     """Write a file, parents made; bytes written. The name is taken only by a whole file."""
-    said = bytearray()
+    sent = 0
+
+    def frames() -> Iterator[bytes]:
+        """Length and bytes, and a length of zero at the end: a cut upload is told from a whole one."""
+        nonlocal sent
+        while data := source.read(_CHUNK_BYTES):
+            sent += len(data)
+            yield struct.pack(">I", len(data)) + data
+        yield struct.pack(">I", 0)
+
     command = f":put {mode & 0o7777:o} {_path(guest_path)}"
-    finished = channel.run(command, sink=said.extend, feed=_frames(source), timeout_s=_SILENCE_S)
+    finished = channel.run(
+        command, sink=_ignore, feed=frames(), silence_s=_SILENCE_S, within_s=_WITHIN_S
+    )
     _check(finished, guest_path, missing=BadRequest)
-    return int(said[:20].strip() or b"0")
+    return sent
 
 
 def download(channel: SshChannel, guest_path: str, sink: BinaryIO, limit_bytes: int) -> int:
@@ -37,7 +49,7 @@ def download(channel: SshChannel, guest_path: str, sink: BinaryIO, limit_bytes: 
         sink.write(data)
 
     command = f":get {limit_bytes} {_path(guest_path)}"
-    finished = channel.run(command, sink=keep, timeout_s=_SILENCE_S)
+    finished = channel.run(command, sink=keep, silence_s=_SILENCE_S, within_s=_WITHIN_S)
     if finished.exit_code == _TOO_LARGE:
         raise _too_large(guest_path, limit_bytes)
     _check(finished, guest_path, missing=NotFound)
@@ -48,15 +60,10 @@ def unpack(channel: SshChannel, tar: BinaryIO, guest_path: str) -> None:
     """Unpack an uncompressed tar under a directory. Raises BadRequest, with what tar said."""
     command = f":untar {_path(guest_path)}"
     chunks = iter(lambda: tar.read(_CHUNK_BYTES), b"")
-    finished = channel.run(command, sink=_ignore, feed=chunks, timeout_s=_SILENCE_S)
+    finished = channel.run(
+        command, sink=_ignore, feed=chunks, silence_s=_SILENCE_S, within_s=_WITHIN_S
+    )
     _check(finished, guest_path, missing=BadRequest)
-
-
-def _frames(source: BinaryIO) -> Iterator[bytes]:
-    """Length and bytes, and a length of zero at the end: a cut upload is told from a whole one."""
-    while data := source.read(_CHUNK_BYTES):
-        yield struct.pack(">I", len(data)) + data
-    yield struct.pack(">I", 0)
 
 
 def _path(guest_path: str) -> str:

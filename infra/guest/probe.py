@@ -18,7 +18,9 @@ def run(channel: SshChannel, marker: str, exit_code: int, proxied: bool, timeout
         said.extend(data[: _OUTPUT_LIMIT - len(said)])
 
     port = f" {PROXY_PORT}" if proxied else ""
-    finished = channel.run(f":probe {marker} {exit_code}{port}", sink=keep, timeout_s=timeout_s)
+    finished = channel.run(
+        f":probe {marker} {exit_code}{port}", sink=keep, silence_s=timeout_s, within_s=timeout_s
+    )
     seen = parse(said.decode("ascii", "replace"), finished.exit_code)
     if seen is None:
         raise EnvironmentFault(

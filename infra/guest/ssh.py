@@ -102,17 +102,23 @@ class SshChannel:
         *,
         sink: Callable[[bytes], object],
         feed: Iterable[bytes] = (),
-        timeout_s: float,
+        silence_s: float,
+        within_s: float,
     ) -> Finished:
-        """Run a verb of the guest's shell: `feed` is its input, `sink` gets its output; `timeout_s` bounds silence."""
-        with _translated(self._name, self._transport):
-            channel = self._session(command, timeout_s)
-            with contextlib.closing(channel):
-                _feed(channel, feed)
-                while data := channel.recv(_READ_BYTES):
-                    sink(data)
-                message = _read_stderr(channel)
-                return Finished(_exit_code(self._name, channel, timeout_s), message)
+        """Run a verb of the guest's shell: `feed` is its input, `sink` gets its output and may refuse it by raising.
+
+        `silence_s` bounds each wait, `within_s` the whole, against a guest that drips.
+        """
+        try:
+            with _within(self._name, self._transport, within_s):
+                channel = self._session(command, silence_s)
+                with contextlib.closing(channel):
+                    _feed(channel, feed)
+                    _drain(channel, sink)
+                    message = _read_stderr(channel)
+                    return Finished(_exit_code(self._name, channel, silence_s), message)
+        except _OurSideError as failed:
+            raise failed.error from failed
 
     def forward(self, handler: ForwardHandler, timeout_s: float) -> None:
         """Have the guest listen on the proxy's port; `handler` gets each connection, in a thread of its own. Twice is
@@ -220,10 +226,31 @@ def _translated(name: str, transport: paramiko.Transport) -> Iterator[None]:
         ) from error
 
 
+class _OurSideError(Exception):
+    """Source or sink of a transfer failed: nothing that the machine is to blame for."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextlib.contextmanager
+def _our_side() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _OurSideError(error) from error
+
+
 def _feed(channel: paramiko.Channel, feed: Iterable[bytes]) -> None:
     """Send all of it; a program that stops reading has its reasons, and its exit code tells them."""
+    pieces = iter(feed)
     try:
-        for data in feed:
+        while True:
+            with _our_side():
+                data = next(pieces, b"")
+            if not data:
+                break
             channel.sendall(data)
         channel.shutdown_write()
     except TimeoutError:
@@ -231,6 +258,12 @@ def _feed(channel: paramiko.Channel, feed: Iterable[bytes]) -> None:
     except OSError:
         if not channel.closed and not channel.exit_status_ready():
             raise
+
+
+def _drain(channel: paramiko.Channel, sink: Callable[[bytes], object]) -> None:
+    while data := channel.recv(_READ_BYTES):
+        with _our_side():
+            sink(data)
 
 
 def _read_line(channel: paramiko.Channel) -> str:

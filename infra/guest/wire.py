@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from app.domain.machine import Awake, CommandEnd, Identity
 
+# The version of guest/PROTOCOL.md that this host speaks; a bundle carries its own guest, which may be older.
+PROTOCOL = "1"
 LINE_LIMIT = 65536
 INLINE_BYTES = 12 * 1024
 REQUEST_LIMIT = 192 * 1024
@@ -96,7 +98,8 @@ def awake_of(line: Line, host_key: bytes, host_wall_ns: int) -> Awake | None:
     if line.verb != "AWAKE" or time_ns is None:
         return None
     sound = (
-        _hex(line.text("nonce"), 32)
+        line.text("protocol") == PROTOCOL
+        and _hex(line.text("nonce"), 32)
         and _hex(line.text("sample"), 32)
         and _UUID.fullmatch(line.text("boot_id"))
         and len(line.text("hostname")) <= 64

@@ -178,11 +178,11 @@ def factory(host: Host, frozen: Frozen) -> Iterator[Factory]:
         machines.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def inside(
     host: Host, frozen: Frozen, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Inside]:
-    """The guest's adapter, over machines of the module; the operator lists what is on this host's loopback."""
+    """The guest's adapter, over machines of its own; the operator lists what is on this host's loopback."""
     root = tmp_path_factory.mktemp("inside") / "machines"
     made = Inside.of(host, root, frozen.patience_s, EgressProxy(("127.0.0.1:*",)))
     try:
@@ -191,7 +191,7 @@ def inside(
         made.close()
 
 
-@pytest.fixture(scope="module", params=["booted", "restored"])
+@pytest.fixture(scope="session", params=["booted", "restored"])
 def machine(
     request: pytest.FixtureRequest, inside: Inside, images: LocalImages, frozen: Frozen
 ) -> Machine:

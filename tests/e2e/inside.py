@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Host
 
 BOOTED_WITHIN_S = 120.0
+# Longer than any session of tests.
+LEASE_S = 2 * 3600.0
 
 
 class Heard:
@@ -67,14 +69,14 @@ class Inside:
     def boot(self, image: BootImage, shape: Shape) -> Machine:
         """A booted machine, awake."""
         name = new_name()
-        self.machines.boot(name, image, shape, self.host.deadline(lease_s=900.0))
+        self.machines.boot(name, image, shape, self.host.deadline(lease_s=LEASE_S))
         self.guest.attach(name, booted_within_s=BOOTED_WITHIN_S)
         return self._wake(name)
 
     def fork(self, bundle: Bundle) -> Machine:
         """A fork, awake."""
         name = new_name()
-        self.machines.restore(name, bundle, self.host.deadline(lease_s=900.0))
+        self.machines.restore(name, bundle, self.host.deadline(lease_s=LEASE_S))
         self.guest.attach(name)
         return self._wake(name)
 

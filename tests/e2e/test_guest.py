@@ -183,9 +183,19 @@ def test_a_source_that_breaks_off_leaves_no_half_file(machine: Machine) -> None:
                 raise ConnectionError("the blob store went away")
             return data
 
-    with pytest.raises(EnvironmentFault):
+    with pytest.raises(ConnectionError, match="the blob store went away"):
         machine.guest.upload(machine.name, Broken(b"half"), "/tmp/broken")
     machine.says("while ls -A /tmp | grep -q promigence; do sleep 0.1; done; test ! -e /tmp/broken")
+
+
+def test_a_sink_that_breaks_is_not_the_machines_fault(machine: Machine) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        machine.guest.download(machine.name, "/bin/busybox", Full(), 10**8)
+    assert machine.says("echo fine") == "fine"
 
 
 def test_what_cannot_be_read_is_told(machine: Machine) -> None:

@@ -14,7 +14,7 @@ from infra.guest import wire
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 KEY = bytes(range(32))
 AWAKE = (
-    f"AWAKE nonce={'a' * 32} boot_id={UUID} sample={'0123456789abcdef' * 2} time_ns=1700000000000000000 "
+    f"AWAKE protocol=1 nonce={'a' * 32} boot_id={UUID} sample={'0123456789abcdef' * 2} time_ns=1700000000000000000 "
     f"hostname=fork-1 machine_id={'b' * 32} host_key={KEY.hex()} reseeded=1"
 )
 ENDED = (
@@ -107,6 +107,7 @@ def test_another_host_key_and_no_reseed_are_seen() -> None:
     "change",
     [
         ("AWAKE", "QUIET"),
+        ("protocol=1", "protocol=2"),
         ("nonce=aa", "nonce=a"),
         ("nonce=aa", "nonce=Aa"),
         ("sample=0", "sample="),
