@@ -48,12 +48,12 @@ def channel(rig: Rig, bundle: Bundle, name: str) -> Iterator[paramiko.Transport]
     with connect(home.control, ANSWER_TIMEOUT_S) as control:
         key_file, _ = make_host_key()
         _ask(control, wire.wake(rig.identity(name), key_file, rig.clock.wall_ns()))
-        ssh = connect(home.ssh, ANSWER_TIMEOUT_S)
-        _ask(control, wire.open_ssh(1))
-        with closing(paramiko.Transport(ssh)) as transport:
-            transport.start_client(timeout=ANSWER_TIMEOUT_S)
-            transport.auth_none("root")
-            yield transport
+        with connect(home.ssh, ANSWER_TIMEOUT_S) as ssh:
+            _ask(control, wire.open_ssh(1))
+            with closing(paramiko.Transport(ssh)) as transport:
+                transport.start_client(timeout=ANSWER_TIMEOUT_S)
+                transport.auth_none("root")
+                yield transport
     rig.end(name)
 
 
