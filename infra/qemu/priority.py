@@ -6,7 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-NICE = 5
+STEP = 5
+_LEAST = 19
 
 
 def stand_back(pid: int) -> None:
@@ -14,9 +15,10 @@ def stand_back(pid: int) -> None:
 
     The kernel may weigh whole sessions against each other (autogroup), and threads only within one: both are lowered.
     """
+    nice = min(_LEAST, os.getpriority(os.PRIO_PROCESS, 0) + STEP)
     process = Path("/proc") / str(pid)
     with contextlib.suppress(OSError):
-        (process / "autogroup").write_text(str(NICE))
+        (process / "autogroup").write_text(str(STEP))
     with contextlib.suppress(OSError):
         for thread in (process / "task").iterdir():
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), NICE)
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)

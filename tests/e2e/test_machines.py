@@ -19,7 +19,7 @@ from infra.image.images import LocalImages
 from infra.qemu.disks import DISK_ID_BYTES, DISK_ID_OFFSET
 from infra.qemu.fingerprint import TCG_CPU
 from infra.qemu.home import Home
-from infra.qemu.priority import NICE
+from infra.qemu.priority import STEP
 from infra.qemu.probe import Trial, boots
 from tests.e2e.conftest import SECOND_NS, SHAPE, Factory, Frozen, Host
 from tests.e2e.processes import status_of
@@ -178,12 +178,13 @@ def test_qemu_is_nobody_in_particular_and_cannot_call_what_it_does_not_need(
 
 def test_a_machine_that_runs_stands_back_and_its_keeper_does_not(factory: Factory) -> None:
     fork = factory.fork()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
     threads = [int(entry.name) for entry in Path(f"/proc/{fork.pid}/task").iterdir()]
-    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {NICE}
-    assert os.getpriority(os.PRIO_PROCESS, fork.keeper_pid) == os.getpriority(os.PRIO_PROCESS, 0)
+    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {own + STEP}
+    assert os.getpriority(os.PRIO_PROCESS, fork.keeper_pid) == own
     group = Path(f"/proc/{fork.pid}/autogroup")
     if group.exists():
-        assert group.read_text().endswith(f" nice {NICE}\n")
+        assert group.read_text().endswith(f" nice {STEP}\n")
         assert Path(f"/proc/{fork.keeper_pid}/autogroup").read_text().endswith(" nice 0\n")
 
 
