@@ -40,7 +40,10 @@ def collect(ports: Ports, host: HostPorts, attempt_id: str) -> None:
         try:
             _collect_commands(ports, host, claimed)
         except EnvironmentFault as fault:
-            _lost(ports, host, claimed, fault)
+            if fault.kind is FailureKind.HOST_DISK_FULL:
+                fail(ports, host, claimed, fault, _phase(claimed))
+            else:
+                _lost(ports, host, claimed, fault)
 
 
 def _ours(host: HostPorts, attempt: Attempt) -> bool:
@@ -48,6 +51,7 @@ def _ours(host: HostPorts, attempt: Attempt) -> bool:
 
 
 def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    _refuse_full_disk(host, claimed)
     unfinished = ports.execs.unfinished(claimed.attempt.attempt_id)
     running = [each for each in unfinished if each.state is ExecState.RUNNING]
     for each in running:
@@ -66,6 +70,17 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         raise EnvironmentFault(FailureKind.GUEST_LOST, "the machine's process ended")
     if not running and _awaits_its_command(claimed):
         _resume(ports, host, claimed)
+
+
+def _refuse_full_disk(host: HostPorts, claimed: Claimed) -> None:
+    """A machine whose overlay found no room stands still, and its command's clock with it: no end would ever come."""
+    for event in host.machines.events(claimed.attempt.attempt_id):
+        if event.name == "BLOCK_IO_ERROR" and event.data.get("nospace"):
+            raise EnvironmentFault(
+                FailureKind.HOST_DISK_FULL,
+                "the host's disk is full: the machine was stopped at a write",
+                event=event.data,
+            )
 
 
 def _awaits_its_command(claimed: Claimed) -> bool:

@@ -96,9 +96,9 @@ class World:
             if box.death is None:
                 box.death = Death(cause, None, signal, self.clock.boot_ns())
                 if cause is DeathCause.PANICKED:
-                    self._event(box, "GUEST_PANICKED")
+                    self.note(box, "GUEST_PANICKED")
                 if cause is DeathCause.SHUTDOWN:
-                    self._event(box, "SHUTDOWN")
+                    self.note(box, "SHUTDOWN")
                 heard = box.attached
             else:
                 heard = False
@@ -157,8 +157,9 @@ class World:
             if self.events is not None and box.attached and not box.hung:
                 self.events.ended(name, exec_id)
 
-    def _event(self, box: Box, name: str) -> None:
-        box.events.append(MonitorEvent(name, {}, self.clock.boot_ns()))
+    def note(self, box: Box, name: str, **data: object) -> None:
+        """Something that the machine's monitor says."""
+        box.events.append(MonitorEvent(name, data, self.clock.boot_ns()))
 
 
 def _befall(world: World, name: str, box: Box, fate: Fate) -> bool:
@@ -168,6 +169,10 @@ def _befall(world: World, name: str, box: Box, fate: Fate) -> bool:
         Fate.POWEROFF: (DeathCause.SHUTDOWN, None),
     }
     if fate is Fate.HANG:
+        box.hung = True
+    elif fate is Fate.DISKFULL:
+        world.note(box, "BLOCK_IO_ERROR", nospace=True)
+        world.note(box, "STOP")
         box.hung = True
     elif fate in deaths:
         world.die(name, *deaths[fate])

@@ -185,7 +185,7 @@ class Stage:
         return sha256
 
 
-VERBS: dict[str, Callable[[Ports, HostPorts, str], None]] = {
+VERBS: dict[str, Callable[[Ports, HostPorts, str], object]] = {
     "build": template.advance,
     "verify": verify.verify,
     "exec": exec.start,

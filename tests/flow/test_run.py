@@ -78,6 +78,14 @@ def test_a_machine_that_dies_in_mid_command_is_an_environment_failure_with_evide
     assert sum(suite.world.starts.values()) == 3 + 1  # three of the build, and never again
 
 
+def test_a_full_disk_of_the_host_is_named_and_not_waited_for(suite: Stage) -> None:
+    run_id = suite.start(spec("3s diskfull", count=1))
+    suite.run_for(10)
+    (fork,) = suite.report(run_id)["forks"]
+    assert (fork["outcome"], fork["failure"]["kind"]) == ("env_failed", "host_disk_full")
+    assert fork["failure"]["task_may_have_caused"] is False
+
+
 def test_guest_faults_may_be_the_tasks(suite: Stage) -> None:
     given = spec("1s panic", count=1, guest_faults=GuestFaults.TASK)
     (fork,) = suite.run_until_final(suite.start(given))["forks"]
