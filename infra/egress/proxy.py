@@ -79,6 +79,11 @@ class EgressProxy:
             with closing(upstream), self._opened(name, upstream):
                 self._relay(name, stream, upstream, request)
 
+    def was_away(self, name: str, targets: tuple[str, ...]) -> None:
+        """Keep that a machine had no proxy for a while: what it could not reach meanwhile is no fault of its own."""
+        for target in targets:
+            self._note(name, _fault(target, 502, "proxy_away", "its proxy was away for a while"))
+
     def log(self, name: str) -> tuple[dict[str, str], ...]:
         """The last 64 refusals and faults of a machine, oldest first: `target`, `what`, `why`, `at` (UTC)."""
         with self._lock:

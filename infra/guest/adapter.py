@@ -78,6 +78,7 @@ class SshGuest:
             raise _barrier(name, f"the barrier was not passed: {reason}")
         if awake.nonce != identity.nonce:
             raise _barrier(name, "the answer is to another nonce", nonce=awake.nonce)
+        machine.taken_over = False
         machine.control.say(wire.time(time.time_ns()))
         return awake
 

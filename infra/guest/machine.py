@@ -30,6 +30,10 @@ class Egress(Protocol):
         """Serve one connection to its end."""
         ...
 
+    def was_away(self, name: str, targets: tuple[str, ...]) -> None:
+        """Keep that a machine had no proxy for a while, and what it could not reach."""
+        ...
+
     def log(self, name: str) -> tuple[dict[str, str], ...]:
         """The last faults and refusals of this machine."""
         ...
@@ -49,6 +53,8 @@ class Machine:
         self.directory = directory
         self.journal = Journal()
         self.targets: tuple[str, ...] = ()
+        # Until its barrier is passed here, it is a machine of an earlier worker's.
+        self.taken_over = True
         self._egress = egress
         self._channel: SshChannel | None = None
         self._opening = threading.Lock()
@@ -89,7 +95,13 @@ class Machine:
         return fault.kind is FailureKind.GUEST_LOST and not self.control.is_lost
 
     def allow(self, targets: tuple[str, ...]) -> None:
-        """What the guest may reach from now on. Its proxy's port is opened with the first target and stays."""
+        """What the guest may reach from now on. Its proxy's port is opened with the first target and stays.
+
+        A machine that is taken over had no proxy since its earlier worker ended: that is kept as a fault of ours.
+        """
+        if self.taken_over and self._egress is not None and targets:
+            self._egress.was_away(self.name, targets)
+            self.taken_over = False
         self.targets = targets
         if targets:
             self._forward(self.channel())

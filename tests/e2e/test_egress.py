@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from app.domain.checks import marker_exit, on_channel
+from infra.egress import EgressProxy
+from infra.guest import SshGuest
 from tests.e2e.conftest import Frozen
-from tests.e2e.inside import Machine
+from tests.e2e.inside import Machine, shell
 
 pytestmark = pytest.mark.machines
 
@@ -104,6 +106,27 @@ def test_the_way_out_is_there_again_on_a_new_channel(fork: Machine, target: str)
     fork.guest.allow(fork.name, (target,))
     fork.run("kill -9 -1")
     assert fetch(fork, f"http://{target}/again") == (0, f"/again by {target}")
+
+
+def test_a_worker_that_takes_over_opens_the_way_again_and_tells_the_gap(
+    fork: Machine, target: str
+) -> None:
+    fork.guest.allow(fork.name, (target,))
+    fork.says("true")
+    assert fork.guest.egress_log(fork.name) == ()
+    fork.guest.close(fork.name)
+    successor = SshGuest(fork.inside.machine_dir, egress=EgressProxy(("127.0.0.1:*",)))
+    try:
+        successor.attach(fork.name)
+        successor.allow(fork.name, (target,))
+        command = shell(f"{PROXY} wget -q -O - http://{target}/still")
+        successor.start(fork.name, "again", command)
+        end = successor.end(fork.name, "again", wait_s=fork.inside.patience_s)
+        assert end is not None
+        assert end.stdout.decode() == f"/still by {target}"
+        assert [line["what"] for line in successor.egress_log(fork.name)] == ["proxy_away"]
+    finally:
+        successor.shut_down()
 
 
 @pytest.mark.parametrize("open_too", [False, True])

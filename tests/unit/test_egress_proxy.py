@@ -198,6 +198,12 @@ def test_a_reset_by_an_allowed_target_is_kept() -> None:
     assert logged(egress) == [(where, "reset")]
 
 
+def test_a_proxy_that_was_away_is_kept_as_a_fault() -> None:
+    egress = EgressProxy([])
+    egress.was_away("m1", ("a:1", "b:2"))
+    assert logged(egress) == [("a:1", "proxy_away"), ("b:2", "proxy_away")]
+
+
 def test_a_broken_request_is_answered_and_not_kept() -> None:
     egress = EgressProxy(["*:*"])
     assert ask(egress, (), b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
