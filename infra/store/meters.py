@@ -145,9 +145,8 @@ class Meters:
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
-            waiting = lock_forks(at, forks.c.run_id == run_id, is_queued)
-            timeout_ns = run.spec.queue_timeout_ns
-            late = [fork for fork in waiting if now_ns - fork.queued_ns > timeout_ns]
+            overdue = forks.c.queued_ns < now_ns - run.spec.queue_timeout_ns
+            late = lock_forks(at, forks.c.run_id == run_id, is_queued, overdue)
             if not late:
                 return ()
             seen = _no_capacity(at, run, now_ns)

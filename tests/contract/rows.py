@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from app.domain.failure import Failure
-from app.domain.fork import EndReason
+from app.domain.fork import EndReason, ForkState
 from app.domain.money import NS_PER_SECOND
 from app.domain.placement import choose
 from app.domain.run import Claimed, Closed, Closing, Fork, Result, Run
@@ -115,13 +115,15 @@ def _check_runs(at: Connection) -> None:
 def _check_leases(at: Connection) -> None:
     """No machine may cost more than its fork's grant, and no fork has two machines."""
     machines = at.execute(
-        select(attempts, forks.c.grant_micros)
+        select(attempts, forks.c.grant_micros, forks.c.state, forks.c.attempt_id.label("present"))
         .join(forks, forks.c.fork_id == attempts.c.fork_id)
         .where(is_open)
     ).all()
     for machine in machines:
         whole = -(-machine.lease_ns * machine.micros_per_hour // (3600 * NS_PER_SECOND))
         assert whole <= machine.grant_micros
+        assert machine.present == machine.attempt_id
+        assert machine.state not in (ForkState.QUEUED, ForkState.ENDED)
     assert len({machine.fork_id for machine in machines}) == len(machines)
     charged = at.execute(select(ledger.c.subject_id).where(ledger.c.kind == LedgerKind.CHARGE))
     booked = list(charged.scalars())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -49,6 +50,32 @@ def test_two_workers_never_get_the_same_fork(rows: Rows) -> None:
         claims = list(pool.map(lambda n: rows.try_open(claim=f"worker{n}"), range(24)))
     taken = [claimed.fork.fork_id for claimed in claims if claimed is not None]
     assert len(taken) == len(set(taken)) == 16
+
+
+def test_a_run_is_stopped_while_workers_claim_its_forks(rows: Rows) -> None:
+    rows.host()
+    run = rows.start(12)
+    rows.place()
+    start = threading.Barrier(7)
+
+    def claim(number: int) -> list[Claimed]:
+        start.wait(timeout=20)
+        found = (rows.try_open(claim=f"worker{number}") for _ in range(2))
+        return [claimed for claimed in found if claimed is not None]
+
+    def stop() -> None:
+        start.wait(timeout=20)
+        rows.store.runs.ask_stop(run.run_id, EndReason.CANCELLED)
+
+    with ThreadPoolExecutor(7) as pool:
+        stopping = pool.submit(stop)
+        claimed = [each for found in pool.map(claim, range(6)) for each in found]
+        stopping.result(timeout=20)
+    rows.check_laws()
+    for each in claimed:
+        assert rows.fork(each.fork.fork_id).stop_asked is EndReason.CANCELLED
+        rows.close(each, 1, EndReason.CANCELLED)
+    assert {fork.outcome for fork in rows.store.runs.forks(run.run_id)} == {Outcome.CANCELLED}
 
 
 def test_so_many_forks_of_a_host_come_up_at_once(rows: Rows) -> None:

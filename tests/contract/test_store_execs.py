@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -137,6 +139,22 @@ def test_a_fork_takes_so_many_commands_at_once(rows: Rows) -> None:
     rows.store.execs.intend(held, _exec(held, "e0"))
     rows.store.execs.finish(held, replace(_exec(held, "e0"), result=RESULT))
     rows.store.execs.request(_exec(held, "e8"))
+
+
+def test_and_no_more_when_all_are_asked_at_once(rows: Rows) -> None:
+    held = _held(rows)
+    start = threading.Barrier(12)
+
+    def ask(number: int) -> bool:
+        start.wait(timeout=20)
+        try:
+            rows.store.execs.request(_exec(held, f"e{number}"))
+        except NotYet:
+            return False
+        return True
+
+    with ThreadPoolExecutor(12) as pool:
+        assert sum(pool.map(ask, range(12))) == MAX_PARALLEL_EXECS
 
 
 def test_who_may_not_ask_is_told_why(rows: Rows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -109,6 +110,23 @@ def test_many_placers_at_once_fill_a_host_exactly(rows: Rows) -> None:
         placed = list(pool.map(lambda _: rows.place(), range(12)))
     assert sum(placed) == 20
     assert [host.free_slots for host in rows.store.hosts.list()] == [0, 0]
+
+
+def test_placers_with_other_forks_share_the_room(rows: Rows) -> None:
+    rows.host(slots=10)
+    rows.start(24)
+    choices = [
+        Placement(each.fork_id, a.HOST, each.shape, "") for each in rows.store.hosts.waiting(24)
+    ]
+    start = threading.Barrier(8)
+
+    def place(number: int) -> int:
+        start.wait(timeout=20)
+        return len(rows.store.hosts.assign(tuple(choices[3 * number : 3 * number + 3])))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(place, range(8))) == 10
+    assert rows.store.hosts.list()[0].free_slots == 0
 
 
 def test_what_waits_on_a_silent_host_is_placed_anew(rows: Rows) -> None:
