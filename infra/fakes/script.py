@@ -1,9 +1,9 @@
 """The commands that a fake machine runs: `sim: 0.2s print hello exit 1`.
 
-Words, in any number: `<seconds>s` (time passes), `print TEXT`, `error TEXT`, `env NAME` (prints the variable), `exit N`,
-`signal N`, and what becomes of the machine: `crash` (its process dies), `panic`, `poweroff`, `hang` (never ends, never
-answers), `diskfull` (its host has no room for what it wrote: it stands still). Texts follow shell quoting. `true` and
-`false` are known too; anything else ends with 127, as a shell would.
+Words, in any number: `<seconds>s` (time passes), `print TEXT`, `error TEXT`, `env NAME` (prints the variable),
+`exit N`, `signal N`, and what becomes of the machine: `crash` (its process dies), `panic`, `poweroff`, `hang`
+(never ends, never answers), `diskfull` (its host has no room for what it wrote: it stands still). Texts follow
+shell quoting. `true` and `false` are known too; anything else ends with 127, as a shell would.
 """
 
 from __future__ import annotations
