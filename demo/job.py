@@ -12,7 +12,7 @@ from typing import Any
 from demo import claims
 from demo.policy import SLOW_INDEX, Policy
 from demo.stack import Stack
-from demo.view import View, report_table, snapshot_line
+from demo.view import View, cost_line, report_table, snapshot_line
 from promigence import BadRequest, NotFound, Promigence, SnapshotRefused
 from promigence.definition import load
 from promigence.types import Definition, Host, Quote, QuoteTerms, Report, Run
@@ -129,7 +129,7 @@ class Job:
         """Wait for the end with a live bar; `kill_slow`: kill the machine whose rollout the policy keeps waiting."""
         killed = not kill_slow
 
-        with self.view.bar(f"run {run_id}", total=count) as bar:
+        with self.view.bar(f"{count} forks", total=count) as bar:
 
             def look(run: Run) -> None:
                 nonlocal killed
@@ -140,6 +140,7 @@ class Job:
 
             report = self.stack.client.runs.wait(run_id, RUN_TIMEOUT_SECONDS, on_progress=look)
         self.view.console.print(report_table(report))
+        self.view.say(cost_line(report["cost"]))
         return report
 
     def _kill(self, run_id: str, index: int) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from promigence.types import Build, Report, Run, Snapshot
+from promigence.types import Build, Cost, ForkReport, Report, Run, Snapshot
 
 ENDED = ("passed", "failed", "timed_out", "env_failed", "capped", "cancelled", "released")
 WORKING = ("queued", "restoring", "checking", "ready", "running")
@@ -32,7 +32,7 @@ class View:
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TimeElapsedColumn(),
             TextColumn("{task.fields[now]}"),
         )
@@ -71,19 +71,26 @@ def snapshot_line(snapshot: Snapshot, seconds: float) -> str:
 
 
 def report_table(report: Report) -> Table:
-    """A report's forks, one row for each kind of end, and its money."""
-    table = Table("outcome", "forks", "reward", "evidence", title=f"run {report['run_id']}")
+    """A report's forks, one row for each kind of end."""
+    table = Table("outcome", "forks", "reward", "why")
     for outcome in ENDED:
         forks = [fork for fork in report["forks"] if fork["outcome"] == outcome]
-        if not forks:
-            continue
-        failures = [fork["failure"] for fork in forks if fork["failure"]]
-        said = "; ".join(f"{failure['kind']}: {failure['message']}" for failure in failures)
-        rewards = sorted({str(fork["reward"]) for fork in forks})
-        table.add_row(outcome, str(len(forks)), ", ".join(rewards), said)
-    cost = report["cost"]
-    table.caption = (
-        f"{cost['total_usd']:.6f} USD of at most {cost['spend_cap_usd']:.6f}: tasks {cost['tasks_usd']:.6f}, "
-        f"verification {cost['verification_usd']:.6f}, environment {cost['environment_usd']:.6f}"
-    )
+        if forks:
+            rewards = sorted({str(fork["reward"]) for fork in forks})
+            reasons = sorted({_why(fork) for fork in forks})
+            table.add_row(outcome, str(len(forks)), ", ".join(rewards), "\n".join(reasons))
     return table
+
+
+def cost_line(cost: Cost) -> str:
+    """What a run cost, in parts, and its cap."""
+    return (
+        f"{cost['total_usd']:.6f} USD of at most {cost['spend_cap_usd']:.6f}: "
+        f"tasks {cost['tasks_usd']:.6f}, verification {cost['verification_usd']:.6f}, "
+        f"environment {cost['environment_usd']:.6f}"
+    )
+
+
+def _why(fork: ForkReport) -> str:
+    failure = fork["failure"]
+    return f"{failure['kind']}: {failure['message']}" if failure else fork["reason"] or ""

@@ -166,6 +166,7 @@ def fork(index: int, outcome: str) -> Any:
         "key": None,
         "snapshot": "task-suite@1",
         "outcome": outcome,
+        "reason": None,
         "reward": claims.REWARDS.get(outcome),
         "reward_valid": True,
         "exit_code": 0 if outcome == "passed" else 1,
