@@ -27,7 +27,7 @@ from rich.markup import escape
 from demo.environment import prepare
 from demo.job import Job, Story
 from demo.policy import serving
-from demo.stack import ENDING, running
+from demo.stack import ENDING, kept_logs, running
 from demo.view import View
 from promigence import PromigenceError
 
@@ -47,8 +47,11 @@ def main() -> int:
     except KeyboardInterrupt:
         view.say("interrupted; the stack is stopped")
         return 130
+    except BlockingIOError:
+        view.say("another demo runs in this checkout; its stack is left alone")
+        return 1
     except (PromigenceError, subprocess.SubprocessError) as error:
-        view.say(f"[red]{escape(str(error))}[/red]; the stack's logs: {STACK_DIRECTORY}-logs")
+        view.say(f"[red]{escape(str(error))}[/red]; its logs: {kept_logs(STACK_DIRECTORY)}")
         return 1
     for line in story.wrong:
         view.say(f"[red]not as claimed:[/red] {escape(line)}")

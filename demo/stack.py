@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -60,9 +61,20 @@ class Stack:
 def running(directory: Path, allow: str | None = None) -> Iterator[Stack]:
     """Start a fresh stack that may reach `allow` (host:port; None: nothing); stop it, remove its folder in any case.
 
-    Its logs are kept in `<directory>-logs` where the block was left by an error. Raises
-    subprocess.CalledProcessError when a part does not become ready; it has said why on standard error.
+    Its logs are kept (`kept_logs`) where the block was left by an error. Raises
+    subprocess.CalledProcessError when a part does not become ready (it has said why on standard
+    error), BlockingIOError while another one runs in this folder.
     """
+    with _alone(directory.parent):
+        yield from _running(directory, allow)
+
+
+def kept_logs(directory: Path) -> Path:
+    """Where the logs of a stack are that failed: beside those of set-up."""
+    return directory.parent / "log" / directory.name
+
+
+def _running(directory: Path, allow: str | None) -> Iterator[Stack]:
     _remove(directory)  # what a killed demo left
     try:
         egress = () if allow is None else ("--egress-allow", allow)
@@ -71,8 +83,8 @@ def running(directory: Path, allow: str | None = None) -> Iterator[Stack]:
         key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
         with Promigence(key, url) as client:
             yield Stack(directory, client)
-    except BaseException:  # whatever it was, Ctrl-C too: its reason may stand in the logs
-        _keep_logs(directory)
+    except Exception:
+        _keep_logs(directory)  # the reason may stand there
         raise
     finally:
         with _uninterrupted():
@@ -86,10 +98,9 @@ def _remove(directory: Path) -> None:
 
 
 def _keep_logs(directory: Path) -> None:
-    kept = directory.with_name(f"{directory.name}-logs")
-    shutil.rmtree(kept, ignore_errors=True)
+    shutil.rmtree(kept_logs(directory), ignore_errors=True)
     if (directory / "logs").exists():
-        shutil.copytree(directory / "logs", kept)
+        shutil.copytree(directory / "logs", kept_logs(directory))
 
 
 def _server(verb: str, directory: Path) -> tuple[str, ...]:
@@ -104,6 +115,17 @@ def _run(*argv: str, timeout: float) -> None:
 def _variables(file: Path) -> dict[str, str]:
     lines = (line.partition("=") for line in file.read_text().splitlines() if "=" in line)
     return {name: value.strip("\"'") for name, _, value in lines}
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(held)
 
 
 @contextmanager

@@ -48,12 +48,24 @@ def test_a_stack_is_started_used_and_removed(calls: Path, tmp_path: Path) -> Non
 
 
 def test_an_error_stops_the_stack_and_keeps_its_logs(calls: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "stack"
+
+    with pytest.raises(ZeroDivisionError), stack.running(directory, "127.0.0.1:1"):
+        raise ZeroDivisionError
+
+    assert verbs(calls) == ["up", "down"]
+    assert not directory.exists()
+    assert (stack.kept_logs(directory) / "api.log").read_text() == "said\n"
+
+
+def test_an_interruption_stops_the_stack_and_leaves_nothing(calls: Path, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+
     with pytest.raises(KeyboardInterrupt), stack.running(tmp_path / "stack", "127.0.0.1:1"):
         raise KeyboardInterrupt
 
     assert verbs(calls) == ["up", "down"]
-    assert not (tmp_path / "stack").exists()
-    assert (tmp_path / "stack-logs" / "api.log").read_text() == "said\n"
+    assert set(tmp_path.iterdir()) == before | {calls}
 
 
 def test_a_stack_that_does_not_come_up_is_taken_down(calls: Path, tmp_path: Path) -> None:
@@ -76,6 +88,15 @@ def test_what_a_killed_demo_left_is_stopped_first(calls: Path, tmp_path: Path) -
         pass
 
     assert verbs(calls) == ["down", "up", "down"]
+
+
+def test_a_second_demo_leaves_the_first_ones_stack_alone(calls: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "stack"
+
+    with stack.running(directory):
+        with pytest.raises(BlockingIOError), stack.running(directory):
+            pytest.fail("two demos had one stack")
+        assert verbs(calls) == ["up"]
 
 
 def test_the_clean_up_is_not_interrupted() -> None:
