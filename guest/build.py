@@ -33,6 +33,7 @@ INIT_SOURCES = (
     "capture.c",
     "command.c",
     "door.c",
+    "journal.c",
     "spawn.c",
     "ssh.c",
 )

@@ -32,14 +32,20 @@ static bool put(int group, const char *name, const char *text)
 	return done;
 }
 
+static ssize_t read_at(int group, const char *name, char *text, size_t size)
+{
+	int fd = openat(group, name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	ssize_t count = read(fd, text, size);
+	close(fd);
+	return count;
+}
+
 static uint64_t counter(int group, const char *name, const char *key)
 {
 	char text[512];
-	int fd = openat(group, name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	ssize_t count = read(fd, text, sizeof text - 1);
-	close(fd);
+	ssize_t count = read_at(group, name, text, sizeof text - 1);
 	text[count > 0 ? count : 0] = 0;
 	size_t length = strlen(key);
 	for (char *line = text; line; line = strchr(line, '\n')) {
@@ -92,6 +98,17 @@ bool cgroup_remove(const char *name)
 void cgroup_kill(int group)
 {
 	put(group, "cgroup.kill", "1");
+}
+
+/* For a group that is used again: this kernel kills whatever is cloned into a group once `cgroup.kill` was used on it. */
+void cgroup_kill_each(int group)
+{
+	char text[4096];
+	ssize_t count = read_at(group, "cgroup.procs", text, sizeof text - 1);
+	text[count > 0 ? count : 0] = 0;
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		if (atoi(line) > 1)
+			kill(atoi(line), SIGKILL);
 }
 
 /* Processes of this group that the kernel killed for memory, whoever used it up. */

@@ -1,4 +1,4 @@
-/* A command as PID 1 keeps it, between the journal (command.c) and the door (door.c). */
+/* A command as PID 1 keeps it, between its life (command.c), the journal (journal.c) and the door (door.c). */
 #ifndef PROMIGENCE_COMMAND_H
 #define PROMIGENCE_COMMAND_H
 
@@ -34,10 +34,18 @@ struct command {
 	struct command *next;
 };
 
-/* command.c */
+/* journal.c */
+struct command *journal(void);
+bool journal_is_full(void);
+void journal_add(struct command *c);
+void journal_end(struct command *c);
+void journal_remove(struct command *c);
 struct command *command_find(const char *id);
-const char *command_begin(struct client *asker, const struct request *request);
+bool command_is_live(const struct command *c);
 void commands_disown(const struct client *client);
+
+/* command.c */
+const char *command_begin(struct client *asker, const struct request *request);
 
 /* door.c; a client that has gone is NULL, and is answered nothing. */
 void door_answer(struct client *client, const char *text);

@@ -60,6 +60,7 @@ pid_t clone_into(int group);
 int cgroup_system(void);
 bool cgroup_remove(const char *name);
 void cgroup_kill(int group);
+void cgroup_kill_each(int group);
 uint64_t cgroup_oom_kills(int group);
 uint64_t oom_kills_of_machine(void);
 bool users_freeze(void);
@@ -72,7 +73,7 @@ void clock_follow(const char *line);
 /* door.c */
 void door_open(void);
 
-/* command.c */
+/* command.c, journal.c */
 bool commands_reaped(pid_t pid, int status);
 void commands_swept(void);
 int commands_timeout_ms(void);

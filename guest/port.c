@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QUEUE_LIMIT (4 * LINE_LIMIT)
+#define QUEUE_LIMIT (32 * LINE_LIMIT)
 
 static struct source port = {.fd = -1};
 static void (*on_line)(char *line);

@@ -43,10 +43,11 @@ static void drop_server(void)
 	up.count = down.count = 0;
 }
 
-/* Its sessions end with it: each sees its own channel close. */
+/* With all that it started for the host. */
 void ssh_stop(void)
 {
 	drop_server();
+	cgroup_kill_each(cgroup_system());
 	if (!server_pid)
 		return;
 	kill(server_pid, SIGKILL);

@@ -179,6 +179,17 @@ def test_output_leaves_no_trace_in_the_machine(machine: Machine) -> None:
     assert machine.says("find / -xdev | sort | sha256sum") == before
 
 
+def test_what_ended_first_is_let_go_before_it_fills_the_memory(fork: Machine) -> None:
+    commands = [fork.start("head -c 12000 /dev/zero | tee /dev/stderr") for _ in range(140)]
+    assert {len(fork.end(exec_id).stdout) for exec_id in commands[-8:]} == {12000}
+    fork.guest.close(fork.name)
+    fork.guest.attach(fork.name)
+    with pytest.raises(EnvironmentFault, match="let go of this command's output"):
+        fork.guest.end(fork.name, commands[0])
+    fork.guest.start(fork.name, commands[0], shell("echo again >/again"))
+    assert fork.run("cat /again").exit_code == 1
+
+
 # What goes wrong inside
 
 
