@@ -107,7 +107,7 @@ def _download(requirements: str, into: Path, *options: str, backend: Path | None
         "-m",
         "pip",
         "download",
-        "--quiet",
+        "-qq",
         "--disable-pip-version-check",
         "--require-hashes",
         "--no-deps",

@@ -12,7 +12,7 @@ from typing import Any
 from demo import claims
 from demo.policy import SLOW_INDEX, Policy
 from demo.stack import Stack
-from demo.view import View, cost_line, report_table, snapshot_line
+from demo.view import View, cost_line, host_line, report_table, snapshot_line
 from promigence import BadRequest, NotFound, Promigence, SnapshotRefused
 from promigence.definition import load
 from promigence.types import Definition, Host, Quote, QuoteTerms, Report, Run
@@ -53,6 +53,8 @@ class Job:
     def run(self) -> Story:
         """All stages in order. Raises PromigenceError when one cannot be done at all."""
         client = self.stack.client
+        host = client.hosts.list()[0]
+        self.view.say(host_line(host))
         with self._stage("build"):
             # Both at once; the wait for the second one is short.
             broken = client.snapshots.build(HERE / "broken.toml", wait=False)
@@ -68,7 +70,6 @@ class Job:
             *claims.wrong_in_step(report, quote, SLOW_INDEX),
             *claims.wrong_in_capped_step(capped_report, capped_quote),
         ]
-        host = client.hosts.list()[0]
         return Story(quote, report, capped_quote, capped_report, refused, host, wrong)
 
     def _build(self) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from promigence.types import Build, Cost, ForkReport, Report, Run, Snapshot
+from promigence.types import Build, Cost, ForkReport, Host, Report, Run, Snapshot
 
 ENDED = ("passed", "failed", "timed_out", "env_failed", "capped", "cancelled", "released")
 WORKING = ("queued", "restoring", "checking", "ready", "running")
@@ -61,6 +61,13 @@ class Bar:
 
     def _update(self, completed: int, now: str) -> None:
         self.progress.update(self.task, completed=completed, now=now)
+
+
+def host_line(host: Host) -> str:
+    """What the machines run on, and what the host cannot do."""
+    lacks = f"; it lacks {', '.join(host['missing'])}" if host["missing"] else ""
+    room = f"{host['vcpus']} processors, {host['memory_mib']} MiB"
+    return f"host: {host['accelerator']} ({host['accelerator_reason']}), {room}{lacks}"
 
 
 def snapshot_line(snapshot: Snapshot, seconds: float) -> str:
