@@ -9,6 +9,8 @@ PYTHON := .venv/bin/python
 SERVER := .venv/bin/promigence-server
 CODE := $(wildcard app infra workers guest sdk demo docs tests bench)
 FAST := $(wildcard $(addprefix tests/,unit flow api sdk contract architecture))
+# Whole test suites of another project, and many processes at once on one database: for `make test`.
+LONG := $(addprefix --ignore=tests/,unit/test_demo_environment.py unit/test_demo_rollout.py contract/test_store_processes.py)
 # Simulated machines need no hypervisor, so no more than the virtual environment is set up for them.
 SETUP_FOR_STACK := $(if $(filter fake,$(MACHINES)),venv,setup)
 
@@ -29,7 +31,7 @@ check: venv ## linters, types, import contracts, architecture tests
 	$(PYTHON) -m pytest -q tests/architecture
 
 test-fast: venv ## tests without machines, within a minute
-	$(PYTHON) -m pytest -q --numprocesses 2 --dist worksteal -m "not machines" $(FAST)
+	$(PYTHON) -m pytest -q --numprocesses 2 --dist worksteal -m "not machines" $(LONG) $(FAST)
 
 test: setup ## set-up and all tests, on real machines
 	$(PYTHON) -m pytest tests
