@@ -142,6 +142,20 @@ def test_an_end_of_the_program_s_own_is_told_apart(
     assert (death.cause, death.exit_code, death.signal) == (cause, exit_code, number)
 
 
+def test_who_asks_while_the_program_is_ending_is_not_its_killer(kept: Kept) -> None:
+    """A worker sees a machine's sockets close, and asks, before the keeper can have seen its end."""
+    handle = kept.start("/bin/sleep", "1000")
+    os.kill(handle.keeper_pid, signal.SIGSTOP)
+    os.kill(handle.pid, signal.SIGKILL)
+    assert soon(lambda: status_of(handle.pid)["State"].startswith("Z"))
+    keeper.ask_to_kill(kept.home)
+    os.kill(handle.keeper_pid, signal.SIGCONT)
+    assert gone(handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert (death.cause, death.signal) == (DeathCause.SIGNAL, 9)
+
+
 def test_nothing_starts_after_the_start_window(kept: Kept) -> None:
     with pytest.raises(keeper.NotStartedError, match="time to start it passed"):
         kept.start("/bin/sleep", "1000", start_window_ns=-1)
