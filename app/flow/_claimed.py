@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
+from app.domain.checks import Check
 from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import TAIL_BYTES, CommandEnd, Death
@@ -88,7 +90,8 @@ def start_intended(
 
 def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | None = None) -> None:
     """Verification is over (`tested` is its own test, if it ran): the fork is ready, and a run's command starts."""
-    claimed = ports.attempts.ready(claimed, ports.clock.boot_ns(), claimed.fork.checks)
+    checks = claimed.fork.checks if tested is None else (*claimed.fork.checks, _own_test(tested))
+    claimed = ports.attempts.ready(claimed, ports.clock.boot_ns(), checks)
     ports.bells.fork(host.host_id)  # there is room for the next to come up
     if tested is not None:
         ports.execs.finish(claimed, tested)
@@ -96,6 +99,11 @@ def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | No
         return
     with failing(ports, host, claimed, Phase.EXEC):
         launch(ports, host, claimed, ExecPurpose.TASK, claimed.run.spec.exec)
+
+
+def _own_test(tested: Exec) -> Check:
+    seconds = tested.result.duration_ns / 1e9 if tested.result else 0.0
+    return Check("test", sound=True, seen="the snapshot's own test passed", seconds=seconds)
 
 
 @contextmanager
@@ -154,10 +162,11 @@ def close(
     name = claimed.attempt.attempt_id
     death = host.machines.kill(name)
     host.guest.close(name)
+    gone_ns = _gone_at(ports, death)
     closing = Closing(
-        closed_boot_ns=_gone_at(ports, death),
+        closed_boot_ns=gone_ns,
         then=then,
-        result=result or Result(),
+        result=_timed(result or Result(), claimed, gone_ns),
         failure=failed,
         checks=claimed.fork.checks,
         late_ns=death.late_ns if death else 0,
@@ -196,6 +205,14 @@ def result_of(end: CommandEnd) -> Result:
 def tail(output: bytes) -> str:
     """The last 4 KiB as text; NUL, which PostgreSQL's text cannot hold, is replaced like other broken bytes."""
     return output[-TAIL_BYTES:].decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def _timed(result: Result, claimed: Claimed, gone_ns: int) -> Result:
+    """Where no command's own end was measured (lost, capped, released): the time from hand-over to the end."""
+    ready_ns = claimed.attempt.ready_boot_ns
+    if result.duration_ns or ready_ns is None:
+        return result
+    return replace(result, duration_ns=max(0, gone_ns - ready_ns))
 
 
 def _gone_at(ports: Ports, death: Death | None) -> int:
