@@ -108,8 +108,8 @@ def test_a_held_fork_from_command_to_release(
     assert client.forks.exec(fork_id, {"sh": "sim: 1s print hello exit 3"}, "x-1") == result
     local = tmp_path / "patch"
     local.write_bytes(b"\x00\xff" * 1000)
-    assert client.forks.upload(fork_id, local, "/work/patch")["bytes"] == 2000
-    client.forks.download(fork_id, "/work/patch", tmp_path / "again")
+    assert client.forks.upload(fork_id, local, "/workspace/patch")["bytes"] == 2000
+    client.forks.download(fork_id, "/workspace/patch", tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == local.read_bytes()
     assert client.forks.release(fork_id, passed=True, reward=0.5)["reward"] == 0.5
     assert client.forks.release(fork_id, passed=True, reward=0.5)["outcome"] == "passed"

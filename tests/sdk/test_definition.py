@@ -51,7 +51,7 @@ def test_every_key_of_the_format_is_known(tmp_path: Path) -> None:
             "table 'test': unknown key 'timeout'; did you mean 'timeout_seconds'?",
         ),
         ('[files]\n"./a" = "work"', "files: './a' needs an absolute guest path"),
-        ('[files]\n"./a" = "/work/../etc"', "files: './a' needs an absolute guest path"),
+        ('[files]\n"./a" = "/workspace/../etc"', "files: './a' needs an absolute guest path"),
         ("files = 3", "'files' is a table"),
         ("a = [", "is not TOML"),
     ],

@@ -104,8 +104,8 @@ def test_upload_sends_the_bytes_as_they_are(client: Promigence, wire: Wire, tmp_
     local = tmp_path / "patch"
     local.write_bytes(bytes(range(256)) * 4096)
     wire.will(httpx2.Response(502), ok({"bytes": 1 << 20, "sha256": "0" * 64}))
-    assert client.forks.upload("f-1", local, "/work/a b", mode=0o755)["bytes"] == 1 << 20
-    assert wire.lines == ["PUT /v1/forks/f-1/files?path=%2Fwork%2Fa+b&mode=0755"] * 2
+    assert client.forks.upload("f-1", local, "/workspace/a b", mode=0o755)["bytes"] == 1 << 20
+    assert wire.lines == ["PUT /v1/forks/f-1/files?path=%2Fworkspace%2Fa+b&mode=0755"] * 2
     for request in wire.asked:
         assert request.content == local.read_bytes()
         assert request.headers["content-length"] == str(1 << 20)
@@ -150,7 +150,7 @@ def test_a_local_file_that_is_not_there_is_the_callers(client: Promigence, tmp_p
 def test_download_writes_the_file(client: Promigence, wire: Wire, tmp_path: Path) -> None:
     wire.will(cut_off(), httpx2.Response(200, content=b"\x00\xff" * 1000))
     target = tmp_path / "out.bin"
-    got = client.forks.download("f-1", "/work/out", target)
+    got = client.forks.download("f-1", "/workspace/out", target)
     assert got == {"path": str(target), "bytes": 2000}
     assert target.read_bytes() == b"\x00\xff" * 1000
     assert [path.name for path in tmp_path.iterdir()] == ["out.bin"]
@@ -163,7 +163,7 @@ def test_a_download_that_is_refused_leaves_what_was_there(
     target.write_text("before")
     wire.will(lost())
     with pytest.raises(EnvironmentFailure):
-        client.forks.download("f-1", "/work/out", target)
+        client.forks.download("f-1", "/workspace/out", target)
     assert target.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["out.bin"]
 
