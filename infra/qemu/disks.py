@@ -15,6 +15,8 @@ DISK_ID_OFFSET = 1024 + 0x78
 DISK_ID_BYTES = 16
 _GIB = 1 << 30
 _STEP_TIMEOUT_S = 120.0
+# The tools of ext4 are where a plain user's path does not lead.
+_TOOLS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
 def private_copy(source: Path, target: Path) -> None:
@@ -53,7 +55,13 @@ def make_overlay(overlay: Path, size_bytes: int) -> None:
 
 def _run(*argv: str, allowed: tuple[int, ...] = (0,)) -> None:
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=_STEP_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, timeout=_STEP_TIMEOUT_S, check=False, env=_TOOLS
+        )
+    except FileNotFoundError as error:
+        raise EnvironmentFault(
+            FailureKind.RESTORE_FAILED, f"{argv[0]} is not installed here: run `make setup`"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise EnvironmentFault(
             FailureKind.RESTORE_FAILED, f"{argv[0]} took more than {_STEP_TIMEOUT_S:.0f} s"
