@@ -27,7 +27,7 @@ from app.flow import (
     template,
     verify,
 )
-from app.ports import HostPorts, Ports
+from app.ports import Clock, HostPorts, Images, Ports
 from app.ports.bundle import Limits
 from infra.blobs import FolderBlobs
 from infra.fakes.bells import Bell, FakeBells
@@ -35,7 +35,7 @@ from infra.fakes.clock import ManualClock
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import World
-from infra.store import create_store
+from infra.store import Stores, create_store
 
 PROJECT = "default"
 SHAPE = Shape(1, 512, 4)
@@ -63,32 +63,13 @@ class Stage:
         self.bells = FakeBells()
         self.stores = create_store("sqlite://", key_secret=b"k" * 32, now_ns=self.clock.wall_ns)
         self.stores.migrate()
-        self.ports = self._ports(tmp_path)
+        self.ports = ports_of(
+            self.stores, self.bells, self.clock, FakeImages("debian-12"), tmp_path
+        )
         self.worlds: dict[str, World] = {}
         self.hosts: dict[str, HostPorts] = {}
         for number in range(hosts):
             self.add_host(f"host{number}", tmp_path, slots)
-
-    def _ports(self, tmp_path: Path) -> Ports:
-        stores = self.stores
-        return Ports(
-            keys=stores.keys,
-            receipts=stores.receipts,
-            snapshots=stores.snapshots,
-            quotes=stores.quotes,
-            runs=stores.runs,
-            attempts=stores.attempts,
-            execs=stores.execs,
-            builds=stores.builds,
-            hosts=stores.hosts,
-            meters=stores.meters,
-            bells=self.bells,
-            blobs=FolderBlobs(tmp_path / "blobs"),
-            clock=self.clock,
-            rates=CARD,
-            images=FakeImages("debian-12"),
-            limits=Limits(max_forks_per_run=2000, egress=("policy.internal:8000",)),
-        )
 
     def add_host(self, host_id: str, tmp_path: Path, slots: int) -> HostPorts:
         world = World(self.clock, Hears(self.bells, host_id))
@@ -111,7 +92,7 @@ class Stage:
 
     @property
     def host(self) -> HostPorts:
-        return self.hosts["host0"]
+        return next(iter(self.hosts.values()))
 
     def ring(self) -> int:
         """Ring every bell until none is left; how many rang."""
@@ -183,6 +164,28 @@ class Stage:
         sha256 = hashlib.sha256(content).hexdigest()
         self.ports.blobs.put(io.BytesIO(content), expect=sha256, limit_bytes=1 << 20)
         return sha256
+
+
+def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, folder: Path) -> Ports:
+    """The control plane's ports: these rows, the test's rate card and limits."""
+    return Ports(
+        keys=stores.keys,
+        receipts=stores.receipts,
+        snapshots=stores.snapshots,
+        quotes=stores.quotes,
+        runs=stores.runs,
+        attempts=stores.attempts,
+        execs=stores.execs,
+        builds=stores.builds,
+        hosts=stores.hosts,
+        meters=stores.meters,
+        bells=bells,
+        blobs=FolderBlobs(folder / "blobs"),
+        clock=clock,
+        rates=CARD,
+        images=images,
+        limits=Limits(max_forks_per_run=2000, egress=("policy.internal:8000",)),
+    )
 
 
 VERBS: dict[str, Callable[[Ports, HostPorts, str], object]] = {

@@ -1,0 +1,197 @@
+"""The main job on real machines: build, refuse, run, lose, hold. The flow is driven here, without a queue."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.fork import EndReason, ForkState
+from app.domain.machine import BootImage
+from app.domain.run import Exec, ExecState
+from app.flow import hold
+from app.ports import Images
+from infra.image.images import LocalImages
+from tests.e2e.conftest import Frozen, Host
+from tests.e2e.live import Live, sh, step, suite
+from tests.flow.stage import PROJECT
+
+pytestmark = pytest.mark.machines
+PATIENT_BARRIER_S = 0.1
+CHECKS = "barrier warm entropy clock identity disk channel egress test"
+
+
+@dataclass(frozen=True, slots=True)
+class WithBroken:
+    """The real images, and one whose root disk is all zeros."""
+
+    images: LocalImages
+    zeros: Path
+
+    def names(self) -> tuple[str, ...]:
+        return (*self.images.names(), "zeros")
+
+    def boot_image(self, name: str) -> BootImage:
+        if name != "zeros":
+            return self.images.boot_image(name)
+        return replace(self.images.boot_image("busybox"), root_disk=self.zeros)
+
+
+@pytest.fixture(scope="module")
+def live(
+    host: Host, images: LocalImages, frozen: Frozen, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Live]:
+    """A deployment on this machine, with `suite@1` stored."""
+    folder = tmp_path_factory.mktemp("live")
+    zeros = folder / "zeros.img"
+    with zeros.open("wb") as file:
+        file.truncate(8 << 20)
+    with_broken: Images = WithBroken(images, zeros)
+    machines = host.machines()
+    patience = max(1.0, frozen.barrier_s / PATIENT_BARRIER_S)
+    made = Live(folder, host.root, machines, with_broken, patience)
+    try:
+        page = made.built(suite())
+        assert page["snapshot"] == "suite@1", page["error"]
+        yield made
+    finally:
+        made.close()
+        machines.close()
+
+
+def test_a_step_passes_and_fails_and_every_fork_is_sound_and_its_own(live: Live) -> None:
+    said = 'echo "$PROMIGENCE_FORK_INDEX of $PROMIGENCE_FORK_COUNT, $PROMIGENCE_KEY"'
+    script = f"{said}; exit $((PROMIGENCE_FORK_INDEX % 2))"
+    page = live.ended(step(script, count=4))
+    assert page["totals"] | {"passed": 2, "failed": 2} == page["totals"]
+    for index, fork in enumerate(page["forks"]):
+        assert fork["stdout_tail"] == f"{index} of 4, group\n"
+        assert (fork["exit_code"], fork["reward"]) == (index % 2, 1.0 - index % 2)
+        assert [check["name"] for check in fork["checks"]] == CHECKS.split()
+        assert all(check["sound"] for check in fork["checks"])
+    samples = {seen(fork, "entropy") for fork in page["forks"]}
+    assert len(samples) == 4
+    cost = page["cost"]
+    parts = cost["tasks_usd"] + cost["environment_usd"] + cost["verification_usd"]
+    assert round(parts, 6) == cost["total_usd"] > 0
+
+
+def test_a_time_limit_is_the_tasks_and_its_output_is_kept(live: Live) -> None:
+    given = step("")
+    (fork,) = live.ended(replace(given, exec=sh("echo early; sleep 600", limit_s=1)))["forks"]
+    assert (fork["outcome"], fork["reward"], fork["exit_code"]) == ("timed_out", 0.0, None)
+    assert fork["stdout_tail"] == "early\n"
+    assert fork["seconds"] >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome", "reason", "kind"),
+    [
+        ("poweroff -f", "failed", "command_shut_down", None),
+        ("echo c > /proc/sysrq-trigger", "env_failed", "environment_failed", "guest_panicked"),
+    ],
+)
+def test_what_a_command_does_to_its_machine(
+    live: Live, command: str, outcome: str, reason: str, kind: str | None
+) -> None:
+    (fork,) = live.ended(step(f"{command}; sleep 100"))["forks"]
+    assert (fork["outcome"], fork["reason"]) == (outcome, reason)
+    if kind is None:
+        assert fork["reward"] == 0.0
+        return
+    assert (fork["failure"]["kind"], fork["reward"]) == (kind, None)
+    assert fork["failure"]["task_may_have_caused"] is True
+    assert "sysrq" in fork["failure"]["evidence"]["console_tail"]
+
+
+def test_a_machine_killed_in_mid_command_is_lost_and_never_run_again(live: Live) -> None:
+    run_id = live.start(step("echo begun; sleep 600", count=2))
+    live.until(lambda: states(live, run_id) == {ForkState.RUNNING}, 60)
+    first, second = live.ports.runs.forks(run_id)
+    handles = {handle.name: handle for handle in live.host.machines.live()}
+    os.kill(handles[first.attempt_id or ""].pid, signal.SIGKILL)
+    live.until(lambda: live.report(run_id)["totals"]["env_failed"] == 1, 30)
+    assert live.ports.runs.fork(PROJECT, second.fork_id).state is ForkState.RUNNING
+    for attempt in live.ports.runs.ask_stop(run_id, EndReason.CANCELLED):
+        live.bells.stop(attempt.host_id, attempt.attempt_id)
+    live.until(lambda: live.report(run_id)["final"], 30)
+    page = live.report(run_id)
+    assert page["totals"] | {"env_failed": 1, "cancelled": 1} == page["totals"]
+    (failed,) = page["environment_failures"]
+    assert (failed["kind"], failed["phase"], failed["replaced"]) == ("guest_lost", "exec", False)
+    assert failed["evidence"]["process_signal"] == signal.SIGKILL
+    assert failed["cost_usd"] > 0
+
+
+def test_a_held_fork_takes_commands_and_files_and_is_graded(live: Live) -> None:
+    run_id = live.start(replace(step(""), exec=None, hold_ns=600 * 10**9))
+    live.until(lambda: states(live, run_id) == {ForkState.READY}, 60)
+    fork_id = live.ports.runs.forks(run_id)[0].fork_id
+    sha256 = live.put(b"from outside")
+    done(live, hold.upload(live.ports, PROJECT, fork_id, "/workspace/in", sha256, 0o644))
+    said = done(
+        live, hold.exec(live.ports, PROJECT, fork_id, sh("cat /workspace/in; exit 3"), None)
+    )
+    assert said.result is not None
+    assert (said.result.exit_code, said.result.stdout) == (3, "from outside")
+    file = done(live, hold.download(live.ports, PROJECT, fork_id, "/workspace/file")).file
+    assert file is not None
+    with live.ports.blobs.open(file.sha256 or "") as content:
+        assert content.read() == b"made\n"
+    refused = done(
+        live,
+        hold.exec(live.ports, PROJECT, fork_id, replace(sh("true"), cwd="/nowhere"), None),
+    )
+    assert refused.result is not None
+    assert refused.result.error is not None
+    hold.release(live.ports, PROJECT, fork_id, None, 0.5)
+    live.until(lambda: live.report(run_id)["final"], 30)
+    (entry,) = live.report(run_id)["forks"]
+    assert (entry["outcome"], entry["reward"], entry["reward_valid"]) == ("released", 0.5, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "code", "said"),
+    [
+        ({"test": sh("echo broken; exit 7")}, "refused", "snapshot_refused", "exit code 7"),
+        ({"test": sh("sleep 600", limit_s=1)}, "refused", "snapshot_refused", "time limit"),
+        ({"setup": (sh("ls /nowhere"),)}, "failed", "setup_failed", "exit code 1"),
+        ({"setup": (sh("sleep 600", limit_s=1),)}, "failed", "setup_failed", "limit of 1 s"),
+        ({"on_fork": (sh("exit 5"),)}, "refused", "snapshot_refused", "on_fork"),
+        ({"image": "zeros"}, "failed", "template_failed", "super-block"),
+    ],
+    ids=["test fails", "test hangs", "set-up fails", "set-up hangs", "hook fails", "no root disk"],
+)
+def test_what_cannot_pass_is_not_stored(
+    live: Live, change: dict[str, Any], state: str, code: str, said: str
+) -> None:
+    stored = live.host.bundles.mounted()
+    page = live.built(suite(name="broken", repeat=1, **change))
+    assert (page["state"], page["error"]["code"]) == (state, code), page
+    assert said in page["error"]["message"]
+    assert live.host.bundles.mounted() == stored
+    assert [each.name for each in live.ports.snapshots.list(PROJECT)] == ["suite"]
+
+
+def states(live: Live, run_id: str) -> set[ForkState]:
+    return {fork.state for fork in live.ports.runs.forks(run_id)}
+
+
+def done(live: Live, row: Exec) -> Exec:
+    """The row once its command or file has ended."""
+
+    def now() -> Exec:
+        return live.ports.execs.get(PROJECT, row.fork_id, row.exec_id)
+
+    live.until(lambda: now().state is ExecState.ENDED, 30)
+    return now()
+
+
+def seen(fork: dict[str, Any], name: str) -> str:
+    (check,) = (check for check in fork["checks"] if check["name"] == name)
+    return str(check["seen"])
