@@ -60,8 +60,12 @@ class LocalBundles:
 
     def mounted(self) -> tuple[str, ...]:
         """Those that can be forked from at once: here, and checked."""
-        here = (entry.name for folder in (self._stored, self._staged) for entry in folder.iterdir())
-        return tuple(sorted(name for name in here if (self._checked / name).exists()))
+        return tuple(name for name in self.known() if (self._checked / name).exists())
+
+    def known(self) -> tuple[str, ...]:
+        """Every bundle's folder, finished or not."""
+        here = {entry.name for folder in (self._stored, self._staged) for entry in folder.iterdir()}
+        return tuple(sorted(name for name in here if not name.startswith(".")))
 
     def delete(self, bundle_id: str) -> None:
         """Remove it, stored or staged. Machines that run on it keep its files open until they end."""

@@ -76,7 +76,7 @@ def reap(ports: Ports, host: HostPorts) -> None:
     ours is listed.
     """
     names = set(host.machines.known())
-    bundles = set(host.bundles.mounted())
+    bundles = set(host.bundles.known())
     # The rows are read after the lists: what was made in between is not taken for a leak.
     owned = {claimed.attempt.attempt_id for claimed in ports.attempts.held_by(host.host_id)}
     for name in names - owned:

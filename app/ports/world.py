@@ -238,6 +238,10 @@ class Bundles(Protocol):
         """Ids of the bundles that are warm on this host."""
         ...
 
+    def known(self) -> tuple[str, ...]:
+        """Ids of all bundles whose files are here, also of those that were never finished."""
+        ...
+
     def delete(self, bundle_id: str) -> None:
         """Remove a stored or staged bundle. Twice is safe."""
         ...

@@ -146,6 +146,9 @@ class FakeBundles:
         raise _unavailable(bundle_id)
 
     def mounted(self) -> tuple[str, ...]:
+        return self.known()
+
+    def known(self) -> tuple[str, ...]:
         places = (self._root / "stored", self._root / "staged")
         return tuple(path.name for place in places if place.exists() for path in place.iterdir())
 

@@ -170,11 +170,11 @@ def test_a_held_fork_takes_commands_and_files_and_is_graded(live: Live) -> None:
 def test_what_cannot_pass_is_not_stored(
     live: Live, change: dict[str, Any], state: str, code: str, said: str
 ) -> None:
-    stored = live.host.bundles.mounted()
+    stored = live.host.bundles.known()
     page = live.built(suite(name="broken", repeat=1, **change))
     assert (page["state"], page["error"]["code"]) == (state, code), page
     assert said in page["error"]["message"]
-    assert live.host.bundles.mounted() == stored
+    assert live.host.bundles.known() == stored
     assert [each.name for each in live.ports.snapshots.list(PROJECT)] == ["suite"]
 
 

@@ -28,7 +28,7 @@ def test_a_test_that_fails_refuses_the_candidate_and_nothing_is_stored(stage: St
     assert page["error"]["code"] == "snapshot_refused"
     assert page["error"]["details"]["check"] == "test"
     assert "broken" in page["error"]["details"]["output"]
-    assert stage.host.bundles.mounted() == ()
+    assert stage.host.bundles.known() == ()
     with pytest.raises(NotFound):
         stage.ports.snapshots.get(PROJECT, "task-suite")
 
@@ -53,7 +53,7 @@ def test_a_set_up_command_that_fails_or_hangs_ends_the_build(
     assert (page["state"], page["error"]["code"]) == ("failed", "setup_failed")
     assert said in page["error"]["message"]
     assert stage.host.machines.known() == ()
-    assert stage.host.bundles.mounted() == ()
+    assert stage.host.bundles.known() == ()
 
 
 def test_an_image_that_does_not_boot_ends_the_build(stage: Stage) -> None:
