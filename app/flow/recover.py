@@ -7,12 +7,16 @@ from dataclasses import replace
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
+from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
 from app.errors import EnvironmentFault, FailureKind
 from app.flow._claimed import definition_of, fail, late_results_dropped, start_intended
 from app.ports import HostPorts, Ports
 
 CHANNEL_TIMEOUT_S = 30.0
+_NEVER_PLACED = BuildError(
+    "no_capacity", "no host had room for the template in time", check="placement"
+)
 WORKED_ON = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 
 
@@ -31,6 +35,8 @@ def tick(ports: Ports) -> None:
     for build, template_host in ports.builds.unsettled():
         if template_host is not None:
             ports.bells.verify(template_host, build.build_id)
+        else:
+            ports.builds.refuse(build.build_id, BuildState.FAILED, _NEVER_PLACED)
 
 
 def watch_host(ports: Ports, host: HostPorts) -> None:

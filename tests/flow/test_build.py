@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.errors import BadRequest, FailureKind, Forbidden, NotFound
-from app.flow import build
+from app.flow import build, report
 from tests.flow.stage import PROJECT, Stage, definition, sim
 
 
@@ -90,3 +92,17 @@ def test_a_build_that_outlives_its_money_is_ended(stage: Stage) -> None:
     page = stage.build(given)
     assert (page["state"], page["error"]["code"]) == ("failed", "build_capped")
     assert page["cost_usd"] <= 0.005
+
+
+def test_a_build_that_no_host_takes_ends(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, hosts=0)
+    build_id = str(build.start(stage.ports, PROJECT, definition(), None)["build_id"])
+    stage.run_for(10)
+    assert report.build(stage.ports, PROJECT, build_id)["state"] == "queued"
+    stage.clock.advance(3600)
+    stage.run_for(3)
+    page = report.build(stage.ports, PROJECT, build_id)
+    error: Any = page["error"]
+    assert (page["state"], error["code"]) == ("failed", "no_capacity")
+    assert page["cost_usd"] == 0
+    stage.stores.close()
