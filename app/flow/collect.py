@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.domain.death import end_of, fault_of
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
-from app.domain.machine import CommandEnd, Death, DeathCause
+from app.domain.machine import CommandEnd
 from app.domain.run import Attempt, Claimed, Exec, ExecPurpose, ExecState, Role
 from app.errors import EnvironmentFault, FailureKind
 from app.flow._claimed import (
@@ -211,11 +212,11 @@ def _lost(ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFau
     if death is None:
         fail(ports, host, claimed, fault, _phase(claimed))
         return
-    reason = _end_of_death(claimed, death)
+    reason = end_of(claimed, death)
     if reason is not None:
         close(ports, host, claimed, reason)
         return
-    fail(ports, host, claimed, _fault_of_death(fault, death), _phase(claimed))
+    fail(ports, host, claimed, fault_of(fault, death), _phase(claimed))
 
 
 def _answers(host: HostPorts, name: str) -> bool:
@@ -224,52 +225,6 @@ def _answers(host: HostPorts, name: str) -> bool:
     except EnvironmentFault:
         return False
     return True
-
-
-def _end_of_death(claimed: Claimed, death: Death) -> EndReason | None:
-    """A death that is no failure of the environment: money, a wish, or the command's own shutdown."""
-    attempt, fork = claimed.attempt, claimed.fork
-    if fork.stop_asked is not None:
-        return fork.stop_asked
-    if death.cause is DeathCause.DEADLINE and attempt.lease_ns < fork.worst_attempt_ns:
-        extended = attempt.deadline_boot_ns > death.ended_boot_ns + 1_000_000_000
-        return EndReason.NOT_RENEWED if extended else EndReason.RUN_EXHAUSTED
-    if death.cause is DeathCause.SHUTDOWN and attempt.intent and claimed.run.spec.exec:
-        return EndReason.COMMAND_SHUT_DOWN
-    return None
-
-
-def _fault_of_death(met: EnvironmentFault, death: Death) -> EnvironmentFault:
-    kind, message = _DEATHS[death.cause]
-    return EnvironmentFault(
-        kind,
-        message,
-        death_cause=death.cause.value,
-        process_exit_code=death.exit_code,
-        process_signal=death.signal,
-        met=met.message,
-        **met.evidence,
-    )
-
-
-_DEATHS: dict[DeathCause, tuple[FailureKind, str]] = {
-    DeathCause.ASKED: (
-        FailureKind.GUEST_HUNG,
-        "the machine lived but did not answer; it was ended",
-    ),
-    DeathCause.DEADLINE: (
-        FailureKind.GUEST_HUNG,
-        "the machine outlived every limit of its commands without an answer",
-    ),
-    DeathCause.SHUTDOWN: (FailureKind.GUEST_LOST, "the machine shut itself down"),
-    DeathCause.PANICKED: (FailureKind.GUEST_PANICKED, "the guest's kernel panicked"),
-    DeathCause.SIGNAL: (FailureKind.GUEST_LOST, "the machine's process was killed from outside"),
-    DeathCause.EXIT: (FailureKind.GUEST_LOST, "the machine's process ended by itself"),
-    DeathCause.KEEPER_LOST: (
-        FailureKind.GUEST_LOST,
-        "the machine's keeper was lost, and it with it",
-    ),
-}
 
 
 def _phase(claimed: Claimed) -> Phase:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.domain.death import end_of
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
 from app.errors import EnvironmentFault, FailureKind
-from app.flow._claimed import definition_of, fail, late_results_dropped, start_intended
+from app.flow._claimed import close, definition_of, fail, late_results_dropped, start_intended
 from app.ports import HostPorts, Ports
 
 CHANNEL_TIMEOUT_S = 30.0
@@ -64,9 +65,18 @@ def leave(ports: Ports, host: HostPorts) -> None:
     for found in ports.attempts.held_by(host.host_id):
         claimed = ports.attempts.adopt(found.attempt.attempt_id, host.host_id, host.claim)
         if claimed is not None:
-            fault = EnvironmentFault(FailureKind.HOST_LOST, "its host was taken down")
             with late_results_dropped():
-                fail(ports, host, claimed, fault, Phase.COLLECT)
+                _leave_one(ports, host, claimed)
+
+
+def _leave_one(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+    death = host.machines.death(claimed.attempt.attempt_id)
+    reason = end_of(claimed, death) if death is not None else None
+    if reason is not None:
+        close(ports, host, claimed, reason)
+        return
+    fault = EnvironmentFault(FailureKind.HOST_LOST, "its host was taken down")
+    fail(ports, host, claimed, fault, Phase.COLLECT)
 
 
 def sweep(ports: Ports, host: HostPorts) -> None:

@@ -11,7 +11,7 @@ import pytest
 from app.domain.run import Closing
 from app.errors import StaleClaim
 from app.flow import bill, recover
-from tests.flow.stage import Stage, definition, spec
+from tests.flow.stage import Stage, definition, sim, spec
 
 
 def test_every_bell_may_be_lost(suite: Stage) -> None:
@@ -92,6 +92,23 @@ def test_a_host_that_is_gone_is_charged_its_leases_and_no_more(
     assert page["totals"]["env_failed"] == 2
     assert {each["kind"] for each in page["environment_failures"]} == {"host_lost"}
     assert page["cost"]["total_usd"] <= page["cost"]["spend_cap_usd"]
+
+
+def test_a_host_that_comes_back_tells_what_its_keepers_saw(suite: Stage) -> None:
+    given = spec(count=2, exec=sim("5000s", timeout_s=9000), cap_usd=0.004, environment_retries=0)
+    run_id = suite.start(given)
+    suite.run_for(3)
+    first, second = suite.ports.runs.forks(run_id)
+    suite.clock.advance(250)  # nobody is there, and the leases end
+    suite.world.pump()
+    suite.bells.waiting.clear()
+    assert suite.host.machines.death(first.attempt_id or "") is not None
+    recover.leave(suite.ports, suite.host)
+    page = suite.report(run_id)
+    assert {fork["reason"] for fork in page["forks"]} == {"run_exhausted"}
+    assert page["totals"]["capped"] == 2
+    assert page["cost"]["total_usd"] <= page["cost"]["spend_cap_usd"]
+    assert second.attempt_id not in suite.host.machines.known()
 
 
 def test_nothing_that_no_row_owns_is_left(suite: Stage) -> None:

@@ -1,0 +1,57 @@
+"""What a machine's death means for its fork: money, a wish, the command's own doing, or an environment fault."""
+
+from __future__ import annotations
+
+from app.domain.fork import EndReason
+from app.domain.machine import Death, DeathCause
+from app.domain.run import Claimed
+from app.errors import EnvironmentFault, FailureKind
+
+# How much later than its death a deadline must lie to show that an extension did not arrive.
+EXTENSION_NS = 1_000_000_000
+
+_DEATHS: dict[DeathCause, tuple[FailureKind, str]] = {
+    DeathCause.ASKED: (
+        FailureKind.GUEST_HUNG,
+        "the machine lived but did not answer; it was ended",
+    ),
+    DeathCause.DEADLINE: (
+        FailureKind.GUEST_HUNG,
+        "the machine outlived every limit of its commands without an answer",
+    ),
+    DeathCause.SHUTDOWN: (FailureKind.GUEST_LOST, "the machine shut itself down"),
+    DeathCause.PANICKED: (FailureKind.GUEST_PANICKED, "the guest's kernel panicked"),
+    DeathCause.SIGNAL: (FailureKind.GUEST_LOST, "the machine's process was killed from outside"),
+    DeathCause.EXIT: (FailureKind.GUEST_LOST, "the machine's process ended by itself"),
+    DeathCause.KEEPER_LOST: (
+        FailureKind.GUEST_LOST,
+        "the machine's keeper was lost, and it with it",
+    ),
+}
+
+
+def end_of(claimed: Claimed, death: Death) -> EndReason | None:
+    """A death that is no failure of the environment: money, a wish, or the command's own shutdown."""
+    attempt, fork = claimed.attempt, claimed.fork
+    if fork.stop_asked is not None:
+        return fork.stop_asked
+    if death.cause is DeathCause.DEADLINE and attempt.lease_ns < fork.worst_attempt_ns:
+        extended = attempt.deadline_boot_ns > death.ended_boot_ns + EXTENSION_NS
+        return EndReason.NOT_RENEWED if extended else EndReason.RUN_EXHAUSTED
+    if death.cause is DeathCause.SHUTDOWN and attempt.intent and claimed.run.spec.exec:
+        return EndReason.COMMAND_SHUT_DOWN
+    return None
+
+
+def fault_of(met: EnvironmentFault, death: Death) -> EnvironmentFault:
+    """A fault that was met, named by how the machine ended."""
+    kind, message = _DEATHS[death.cause]
+    return EnvironmentFault(
+        kind,
+        message,
+        death_cause=death.cause.value,
+        process_exit_code=death.exit_code,
+        process_signal=death.signal,
+        met=met.message,
+        **met.evidence,
+    )
