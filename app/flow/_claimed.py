@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from app.domain.checks import Check
+from app.domain.death import end_of, fault_of
 from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import TAIL_BYTES, CommandEnd, Death
@@ -28,9 +29,10 @@ from app.domain.run import (
 )
 from app.domain.snapshot import Definition
 from app.domain.spec import command, targets
-from app.errors import EnvironmentFault, StaleClaim
+from app.errors import EnvironmentFault, FailureKind, StaleClaim
 from app.ports import HostPorts, Ports
 
+CHANNEL_FAULTS = frozenset({FailureKind.GUEST_LOST, FailureKind.GUEST_HUNG})
 COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 
 
@@ -121,6 +123,13 @@ def fail(
     """Close an attempt that the environment failed: replaced where the rules allow it, else the fork ends."""
     present = ports.attempts.get(claimed.attempt.attempt_id) or claimed
     name = present.attempt.attempt_id
+    death = _death_behind(host, name, fault)
+    if death is not None:
+        reason = end_of(present, death)
+        if reason is not None:
+            close(ports, host, claimed, reason, result=Result(reward=present.fork.result.reward))
+            return
+        fault = fault_of(fault, death)
     seen = {
         "monitor_events": [event.name for event in host.machines.events(name)],
         "console_tail": host.machines.console_tail(name),
@@ -133,6 +142,16 @@ def fail(
         close(ports, host, claimed, then, result=Result(reward=present.fork.result.reward))
         return
     close(ports, host, claimed, then, failed=named)
+
+
+def _death_behind(host: HostPorts, name: str, fault: EnvironmentFault) -> Death | None:
+    """A broken channel says nothing by itself: what the keeper and the monitor saw of the machine names the fault.
+
+    A machine that lives and does not answer is ended for that.
+    """
+    if fault.kind in CHANNEL_FAULTS:
+        return host.machines.kill(name)
+    return host.machines.death(name)
 
 
 def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:

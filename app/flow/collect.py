@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.domain.death import end_of, fault_of
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import CommandEnd
@@ -208,15 +207,7 @@ def _lost(ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFau
     death = host.machines.death(name)
     if death is None and _answers(host, name):
         return
-    death = host.machines.kill(name)
-    if death is None:
-        fail(ports, host, claimed, fault, _phase(claimed))
-        return
-    reason = end_of(claimed, death)
-    if reason is not None:
-        close(ports, host, claimed, reason)
-        return
-    fail(ports, host, claimed, fault_of(fault, death), _phase(claimed))
+    fail(ports, host, claimed, fault, _phase(claimed))
 
 
 def _answers(host: HostPorts, name: str) -> bool:

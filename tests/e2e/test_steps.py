@@ -104,7 +104,7 @@ def test_what_a_command_does_to_its_machine(
     if kind is None:
         assert fork["reward"] == 0.0
         return
-    assert (fork["failure"]["kind"], fork["reward"]) == (kind, None)
+    assert (fork["failure"]["kind"], fork["reward"]) == (kind, None), fork["failure"]
     assert fork["failure"]["task_may_have_caused"] is True
     assert "sysrq" in fork["failure"]["evidence"]["console_tail"]
 

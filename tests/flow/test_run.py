@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.domain.machine import Command, DeathCause
 from app.domain.run import GuestFaults
 from app.errors import BadRequest, Conflict, FailureKind, Forbidden, NotFound
 from app.flow import quote, start, stop
 from app.flow._once import Token
+from infra.fakes.guest import FakeGuest
+from infra.fakes.world import World
 from tests.flow.stage import PROJECT, Stage, sim, spec
 
 
@@ -76,6 +80,34 @@ def test_a_machine_that_dies_in_mid_command_is_an_environment_failure_with_evide
     assert page["cost"]["tasks_usd"] == 0
     assert page["cost"]["environment_usd"] == page["cost"]["total_usd"] > 0
     assert sum(suite.world.starts.values()) == 3 + 1  # three of the build, and never again
+
+
+def test_a_machine_that_dies_while_its_command_is_started_is_named_by_its_death(
+    suite: Stage,
+) -> None:
+    run_id = suite.start(spec("50s", count=1))
+    start_of_machines = suite.host.guest.start
+
+    def start(name: str, exec_id: str, command: Command) -> None:
+        suite.world.die(name, DeathCause.PANICKED)
+        start_of_machines(name, exec_id, command)
+
+    suite.hosts["host0"] = replace(suite.host, guest=Starting(suite.world, start))
+    suite.run_for(3)
+    (fork,) = suite.report(run_id)["forks"]
+    assert (fork["outcome"], fork["failure"]["kind"]) == ("env_failed", "guest_panicked")
+    assert fork["failure"]["task_may_have_caused"] is True
+
+
+class Starting(FakeGuest):
+    """A guest whose commands start in another way."""
+
+    def __init__(self, world: World, start: Callable[[str, str, Command], None]) -> None:
+        super().__init__(world)
+        self._start = start
+
+    def start(self, name: str, exec_id: str, command: Command) -> None:
+        self._start(name, exec_id, command)
 
 
 def test_a_full_disk_of_the_host_is_named_and_not_waited_for(suite: Stage) -> None:
