@@ -165,7 +165,7 @@ def test_money_that_one_fork_frees_funds_the_others(suite: Stage) -> None:
     run_id = suite.start(given)
     suite.run_for(10)
     first = suite.ports.runs.forks(run_id)[0]
-    suite.host.machines.kill(first.attempt_id or "")
+    suite.world.die(first.attempt_id or "", DeathCause.SIGNAL, 9)
     page = suite.run_until_final(run_id)
     add_up(page)
     assert page["totals"] | {"passed": 1, "env_failed": 1} == page["totals"]

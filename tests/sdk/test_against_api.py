@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 import promigence
+from app.domain.machine import DeathCause
 from promigence import (
     BadRequest,
     Conflict,
@@ -119,7 +120,8 @@ def test_a_held_fork_from_command_to_release(
 
 def test_a_lost_machine_is_an_exception(door: Door, client: Promigence, suite: str) -> None:
     fork_id = held_fork(door, client, suite)
-    door.stage.host.machines.kill(door.stage.host.machines.live()[0].name)
+    (machine,) = door.stage.host.machines.live()[:1]
+    door.stage.world.die(machine.name, DeathCause.SIGNAL, 9)  # from outside: nobody of ours asked
     with pytest.raises(EnvironmentFailure) as caught:
         client.forks.exec(fork_id, {"sh": "sim: 1s exit 0"})
     assert caught.value.fork_id == fork_id
