@@ -31,6 +31,25 @@ class Price:
     committed_micros_per_hour: int
     on_demand_micros_per_hour: int
 
+    def micros_per_hour(self, basis: Basis) -> int:
+        """What a fork-hour costs at a basis."""
+        if basis is Basis.COMMITTED:
+            return self.committed_micros_per_hour
+        return self.on_demand_micros_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """Capacity bought ahead: owed for every hour from `begins_ns` up to `ends_ns` (wall clock), used or not.
+
+    `vcpus` are the vCPU-hours that come with each such hour; `micros_per_hour` is the price of one hour of all of them.
+    """
+
+    vcpus: int
+    micros_per_hour: int
+    begins_ns: int
+    ends_ns: int
+
 
 @dataclass(frozen=True, slots=True)
 class RateCard:
@@ -39,9 +58,13 @@ class RateCard:
     version: str
     prices: tuple[Price, ...]
     basis: Basis = Basis.COMMITTED
+    commitment: Commitment | None = None
 
-    def rate(self, shape: Shape) -> Rate:
-        """Raises BadRequest(shape_not_priced), naming the largest shape that is."""
+    def rate(self, shape: Shape, basis: Basis | None = None) -> Rate:
+        """At the card's own basis, or at the one that is asked for.
+
+        Raises BadRequest(shape_not_priced), naming the largest shape that is.
+        """
         holding = [price for price in self.prices if _holds(price.shape, shape)]
         if not holding:
             largest = max(price.shape for price in self.prices)
@@ -49,13 +72,8 @@ class RateCard:
                 "shape_not_priced",
                 f"rate card {self.version} has no price for {shape}; its largest shape is {largest}",
             )
-        micros = min(self._micros(price) for price in holding)
-        return Rate(micros, self.basis, self.version)
-
-    def _micros(self, price: Price) -> int:
-        if self.basis is Basis.COMMITTED:
-            return price.committed_micros_per_hour
-        return price.on_demand_micros_per_hour
+        basis = basis or self.basis
+        return Rate(min(price.micros_per_hour(basis) for price in holding), basis, self.version)
 
 
 def _holds(listed: Shape, asked: Shape) -> bool:
