@@ -1,4 +1,4 @@
-"""What a row is, and the constraints that hold whoever writes it."""
+"""What a row is, and the constraints that hold whoever writes it. Who calls is in `callers.py`."""
 
 from __future__ import annotations
 
@@ -46,37 +46,6 @@ class LedgerKind(StrEnum):
     GRANT = "grant"  # an attempt's: from the pool to the forks that joined at its end
     RETURN = "return"  # a fork's: what was left of its grant, to the pool
     SHARE = "share"  # a run's, by number: from the pool to the grants of its forks
-
-
-class ProjectRow(Row, table=True):
-    __tablename__ = "project"
-
-    project_id: str = Field(primary_key=True)
-    created_ns: int = big()
-
-
-class KeyRow(Row, table=True):
-    __tablename__ = "api_key"
-    __table_args__ = (refers("project_id", "project"), UniqueConstraint("digest"))
-
-    key_id: str = Field(primary_key=True)
-    project_id: str
-    name: str = as_text()
-    prefix: str
-    digest: str
-    created_ns: int = big()
-    revoked_ns: int | None = big(default=None)
-
-
-class ReceiptRow(Row, table=True):
-    __tablename__ = "receipt"
-    __table_args__ = (Index("ix_receipt_created_ns", "created_ns"),)
-
-    project_id: str = Field(primary_key=True)
-    key: str = as_text(primary_key=True)
-    body_sha256: str
-    answer: Facts = as_json(Facts)
-    created_ns: int = big()
 
 
 class SnapshotRow(Row, table=True):
@@ -261,6 +230,7 @@ class AttemptRow(Row, table=True):
             name="parts_add_up",
         ),
         Index("ix_attempt_run_id_opened_ns", "run_id", "opened_ns"),
+        Index("ix_attempt_closed_ns", "closed_ns"),
         partial_index("ix_attempt_open", "closed_boot_ns IS NULL", "attempt_id"),
         partial_index("ix_attempt_open_of_host", "closed_boot_ns IS NULL", "host_id"),
     )

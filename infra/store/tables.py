@@ -12,19 +12,17 @@ from sqlalchemy import Table, literal_column
 
 from app.domain.snapshot import BuildState
 from infra.store.base import Row
+from infra.store.callers import KeyRow, ProjectMonthRow, ProjectRow, ReceiptRow
 from infra.store.schema import (
     AttemptRow,
     BuildRow,
     ExecRow,
     ForkRow,
     HostRow,
-    KeyRow,
     LabelRow,
     LedgerRow,
     LineRow,
-    ProjectRow,
     QuoteRow,
-    ReceiptRow,
     RunRow,
     SampleRow,
     SnapshotRow,
@@ -36,6 +34,7 @@ def _table(row: type[Row]) -> Table:
 
 
 projects = _table(ProjectRow)
+project_months = _table(ProjectMonthRow)
 api_keys = _table(KeyRow)
 receipts = _table(ReceiptRow)
 snapshots = _table(SnapshotRow)
