@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.domain import report as pages
 from app.domain.placement import Host, serves, slots_for
+from app.domain.statement import statement
 from app.ports import Ports
 
 Answer = dict[str, object]
@@ -15,6 +16,12 @@ def report(ports: Ports, project_id: str, run_id: str, *, forks: bool) -> Answer
     return pages.report(
         run, ports.runs.forks(run_id), ports.runs.attempts(run_id), with_forks=forks
     )
+
+
+def ledger(ports: Ports, project_id: str, run_id: str) -> Answer:
+    """Where every micro-dollar of a run went. Raises NotFound."""
+    run = ports.runs.get(project_id, run_id)
+    return statement(run, ports.runs.moves(run_id), ports.runs.lives(run_id))
 
 
 def summary(ports: Ports, project_id: str, run_id: str) -> Answer:

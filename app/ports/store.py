@@ -27,6 +27,7 @@ from app.domain.run import (
     Run,
 )
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
+from app.domain.statement import Life, Move
 
 
 class Keys(Protocol):
@@ -125,6 +126,14 @@ class Runs(Protocol):
 
     def tallies(self, run_ids: tuple[str, ...]) -> dict[str, Tally]:
         """`report.tally` of each run, counted by the database: many forks cost little more than few."""
+        ...
+
+    def moves(self, run_id: str) -> tuple[Move, ...]:
+        """Every booking of a run's money, in order; their sums are the run's figures at one instant."""
+        ...
+
+    def lives(self, run_id: str) -> tuple[Life, ...]:
+        """Every machine's life with its cost, in order of opening."""
         ...
 
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:

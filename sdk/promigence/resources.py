@@ -30,6 +30,7 @@ from promigence.types import (
     Released,
     Report,
     Run,
+    RunLedger,
     Snapshot,
     Started,
     StartTerms,
@@ -94,6 +95,10 @@ class Runs:
     def get(self, run_id: str) -> Run:
         """A run with its counts and costs, without its forks."""
         return self._engine.run(runs.get(run_id, self._engine.terms()))
+
+    def ledger(self, run_id: str) -> RunLedger:
+        """Where every micro-dollar of a run went: each move of its money, each machine's life and cost."""
+        return self._engine.run(runs.ledger(run_id, self._engine.terms()))
 
     def forks(self, run_id: str) -> list[Fork]:
         """The forks of a run by index, each with its state."""

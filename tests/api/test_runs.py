@@ -61,6 +61,16 @@ def test_a_step_from_its_start_to_its_report(suite: Door) -> None:
     assert suite.get(path)["ended_at"] is not None
 
 
+def test_a_ledger_says_where_the_money_went(suite: Door) -> None:
+    path = f"/v1/runs/{_started(suite)}"
+    report = suite.get(f"{path}/report", wait_seconds=25)
+    told = suite.get(f"{path}/ledger")
+    assert told["charged_usd"] == report["cost"]["total_usd"] > 0
+    assert (told["granted_usd"], len(told["attempts"])) == (0, 2)
+    assert told["budget_usd"] == round(told["charged_usd"] + told["pool_usd"], 6)
+    suite.refused("GET", "/v1/runs/run_none/ledger", 404, "unknown_run")
+
+
 def test_a_report_may_leave_its_forks_out(suite: Door) -> None:
     path = f"/v1/runs/{_started(suite)}/report"
     assert "forks" not in suite.get(path, forks="false")

@@ -13,11 +13,13 @@ from promigence.types import (
     ForkReport,
     ForkState,
     Host,
+    LedgerMove,
     Outcome,
     Progress,
     Quote,
     Report,
     Run,
+    RunLedger,
     Snapshot,
     Started,
     Totals,
@@ -172,6 +174,53 @@ def report(*forks: ForkReport, run_id: str = "r-1") -> Report:
             failed_attempt(fork["index"]) for fork in forks if fork["outcome"] == "env_failed"
         ],
         "forks": list(forks),
+    }
+
+
+def ledger() -> RunLedger:
+    """One machine, charged, its fork's rest returned."""
+    return {
+        "run_id": "r-1",
+        "budget_usd": 0.2,
+        "pool_usd": 0.199,
+        "granted_usd": 0.0,
+        "charged_usd": 0.001,
+        "rate_usd_per_fork_hour": 0.05,
+        "moves": [
+            _move("budget", 0.0, 0.2, 0.0),
+            _move("charge", 0.0, -0.001, 0.001, "a-1"),
+            _move("return", 0.199, -0.199, 0.0),
+        ],
+        "attempts": [
+            {
+                "attempt_id": "a-1",
+                "fork_id": "f-0",
+                "attempt": 1,
+                "host": "h-1",
+                "opened_at": INSTANT,
+                "closed_at": INSTANT,
+                "lease_seconds": 120.0,
+                "seconds": 72.0,
+                "late_kill_seconds": 0.0,
+                "verification_usd": 0.0002,
+                "tasks_usd": 0.0008,
+                "environment_usd": 0.0,
+            }
+        ],
+    }
+
+
+def _move(
+    kind: str, pool: float, granted: float, charged: float, attempt_id: str | None = None
+) -> LedgerMove:
+    return {
+        "at": INSTANT,
+        "kind": kind,
+        "fork_id": None if kind == "budget" else "f-0",
+        "attempt_id": attempt_id,
+        "pool_usd": pool,
+        "granted_usd": granted,
+        "charged_usd": charged,
     }
 
 

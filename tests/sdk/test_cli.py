@@ -235,6 +235,15 @@ def test_a_report_tells_of_the_forks_that_did_not_pass(cli: Cli, wire: Wire) -> 
     assert "\x1b" not in result.stdout
 
 
+def test_a_ledger_is_read_line_by_line(cli: Cli, wire: Wire) -> None:
+    wire.will(ok(shapes.ledger()), ok(shapes.ledger()))
+    result = cli("runs", "ledger", "r-1")
+    assert "budget $0.2000: charged $0.0010, granted $0.0000, pool $0.1990" in result.stdout
+    assert "return" in result.stdout
+    assert "+0.199000  -0.199000" in result.stdout
+    assert json.loads(cli("runs", "ledger", "r-1", "--json").stdout) == shapes.ledger()
+
+
 def test_what_a_run_waits_for_is_said(cli: Cli, wire: Wire) -> None:
     look = shapes.waiting_run(12, 8, "12 forks wait for a slot")
     wire.will(ok(look), *final("passed"))

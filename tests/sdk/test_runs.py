@@ -68,6 +68,12 @@ def test_a_report_without_its_forks(client: Promigence, wire: Wire) -> None:
     assert wire.lines == ["GET /v1/runs/r-1/report?forks=false"]
 
 
+def test_a_ledger(client: Promigence, wire: Wire) -> None:
+    wire.will(ok(shapes.ledger()))
+    assert client.runs.ledger("r-1") == shapes.ledger()
+    assert wire.lines == ["GET /v1/runs/r-1/ledger"]
+
+
 def test_a_wait_polls_until_final_and_reads_the_report_once(client: Promigence, wire: Wire) -> None:
     report = shapes.report(shapes.fork_report(0, "passed", 1.0))
     wire.will(ok(shapes.run(pending=1)), ok(shapes.run(passed=1)), ok(report))

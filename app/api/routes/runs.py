@@ -9,6 +9,7 @@ from app.api.idempotency import Idempotent, remembered
 from app.api.paging import Cursor, Limit, page
 from app.api.schemas.base import Id, Wait
 from app.api.schemas.fork import Forks
+from app.api.schemas.ledger import RunLedger
 from app.api.schemas.run import Report, Run, Runs, StartBody, Started
 from app.api.waiting import until
 from app.domain.run import RunState
@@ -58,6 +59,12 @@ async def get_report(
     """What came of a run, at any time; with `wait_seconds` it waits for the run to be final."""
     await _final(context, project_id, run_id, wait_seconds)
     return await context.run(read.report, context.ports, project_id, run_id, forks=forks)
+
+
+@router.get("/{run_id}/ledger", response_model=RunLedger)
+async def get_ledger(context: Ctx, project_id: Project, run_id: Id) -> dict[str, object]:
+    """Every move of a run's money, and every machine's life with what it cost."""
+    return await context.run(read.ledger, context.ports, project_id, run_id)
 
 
 @router.post("/{run_id}/cancel", response_model=Run)

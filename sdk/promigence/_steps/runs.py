@@ -16,6 +16,7 @@ from promigence.types import (
     QuoteTerms,
     Report,
     Run,
+    RunLedger,
     Started,
     StartTerms,
 )
@@ -49,6 +50,10 @@ def get(run_id: str, terms: Terms) -> Steps[Run]:
 def report(run_id: str, forks: bool, terms: Terms) -> Steps[Report]:
     request = Request("GET", path_of("runs", run_id, "report"), query_of(forks=forks))
     return call_for(request, Report, terms)
+
+
+def ledger(run_id: str, terms: Terms) -> Steps[RunLedger]:
+    return call_for(Request("GET", path_of("runs", run_id, "ledger")), RunLedger, terms)
 
 
 def cancel(run_id: str, key: str, terms: Terms) -> Steps[Run]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from promigence.cli import shown
+from promigence.cli import money, shown
 from promigence.cli.exits import ExitCode, code_of_report
 from promigence.cli.follow import following
 from promigence.cli.session import AsJson, Session, session
@@ -68,6 +68,14 @@ def report(
         told = here.client.runs.report(run_id, forks=forks)
         here.give(told, *shown.report(told))
         raise typer.Exit(code_of_report(told))
+
+
+@runs.command()
+def ledger(ctx: typer.Context, run_id: RunId, as_json: AsJson = False) -> None:
+    """Where every micro-dollar of a run went: each move of its money, each machine's life and cost."""
+    with session(ctx, as_json) as here:
+        told = here.client.runs.ledger(run_id)
+        here.give(told, *money.ledger(told))
 
 
 @runs.command()

@@ -1,0 +1,95 @@
+"""The shapes of everything that goes in and comes out: plain dicts, typed.
+
+Money is in US dollars, durations are in seconds, instants are RFC 3339 strings in UTC. A key without a value is None.
+A server may add keys; the ones named here are always there.
+"""
+
+from __future__ import annotations
+
+from promigence.types.held import (
+    Downloaded,
+    ExecResult,
+    Fork,
+    ForkState,
+    Released,
+    Uploaded,
+)
+from promigence.types.money import (
+    LedgerMove,
+    MachineLife,
+    RunLedger,
+)
+from promigence.types.runs import (
+    Check,
+    Concurrency,
+    Cost,
+    FailedAttempt,
+    Failure,
+    ForkReport,
+    Outcome,
+    Progress,
+    Quote,
+    Rate,
+    Report,
+    Rewards,
+    Run,
+    Started,
+    Totals,
+)
+from promigence.types.snapshots import (
+    Build,
+    BuildLine,
+    BuildState,
+    Deleted,
+    Host,
+    Snapshot,
+)
+from promigence.types.terms import (
+    Definition,
+    Exec,
+    Group,
+    OwnTest,
+    QuoteTerms,
+    Shape,
+    StartTerms,
+)
+
+__all__ = [
+    "Build",
+    "BuildLine",
+    "BuildState",
+    "Check",
+    "Concurrency",
+    "Cost",
+    "Definition",
+    "Deleted",
+    "Downloaded",
+    "Exec",
+    "ExecResult",
+    "FailedAttempt",
+    "Failure",
+    "Fork",
+    "ForkReport",
+    "ForkState",
+    "Group",
+    "Host",
+    "LedgerMove",
+    "MachineLife",
+    "Outcome",
+    "OwnTest",
+    "Progress",
+    "Quote",
+    "QuoteTerms",
+    "Rate",
+    "Released",
+    "Report",
+    "Rewards",
+    "Run",
+    "RunLedger",
+    "Shape",
+    "Snapshot",
+    "StartTerms",
+    "Started",
+    "Totals",
+    "Uploaded",
+]

@@ -1,0 +1,175 @@
+"""Quotes, runs and their reports."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+Outcome = Literal[
+    "passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled", "pending"
+]
+
+
+class Rate(TypedDict):
+    usd_per_fork_hour: float
+    basis: Literal["committed", "on_demand"]
+    card_version: str
+
+
+class Concurrency(TypedDict):
+    requested: int
+    slots: int
+    free_now: int
+
+
+class Quote(TypedDict):
+    """The most that a run can cost: `max_cost_usd` is its worst case or the cap, whichever is less."""
+
+    quote_id: str
+    max_cost_usd: float
+    worst_case_usd: float
+    spend_cap_usd: float
+    funded_seconds_per_fork: float
+    rate: Rate
+    concurrency: Concurrency
+    accelerator: Literal["kvm", "tcg"]
+    expires_at: str
+
+
+class Started(TypedDict):
+    run_id: str
+    state: str
+    quote: Quote
+
+
+class Totals(TypedDict):
+    """Forks by outcome; the last eight add up to `requested`, always."""
+
+    requested: int
+    passed: int
+    failed: int
+    timed_out: int
+    released: int
+    env_failed: int
+    capped: int
+    cancelled: int
+    pending: int
+
+
+class Cost(TypedDict):
+    """Tasks, environment and verification add up to the total, and the total never exceeds the cap."""
+
+    total_usd: float
+    spend_cap_usd: float
+    tasks_usd: float
+    environment_usd: float
+    verification_usd: float
+    rate_usd_per_fork_hour: float
+
+
+class Progress(TypedDict):
+    """Pending forks by their state; `waiting_for` says in words what the queued ones wait for."""
+
+    queued: int
+    restoring: int
+    checking: int
+    ready: int
+    running: int
+    waiting_for: str | None
+
+
+class Run(TypedDict):
+    """A run without its forks. Decide by `final`; `state` is for people."""
+
+    run_id: str
+    state: str
+    final: bool
+    snapshots: list[str]
+    labels: dict[str, str]
+    created_at: str
+    ended_at: str | None
+    quote: Quote
+    totals: Totals
+    cost: Cost
+    progress: Progress
+
+
+class Check(TypedDict):
+    """One probe of the fork contract: what was verified and what was seen."""
+
+    name: str
+    sound: bool
+    seen: Any
+    seconds: float
+
+
+class Failure(TypedDict):
+    """Why an environment failed, with the facts that were seen."""
+
+    kind: str
+    phase: str
+    code: str
+    message: str
+    retryable: bool
+    task_may_have_caused: bool
+    evidence: dict[str, Any]
+
+
+class ForkReport(TypedDict):
+    """One fork's end. Train on `reward` only where `reward_valid`."""
+
+    fork_id: str
+    index: int
+    key: str | None
+    snapshot: str
+    outcome: Outcome
+    reason: str | None
+    reward: float | None
+    reward_valid: bool
+    exit_code: int | None
+    stdout_tail: str
+    stderr_tail: str
+    truncated: bool
+    seconds: float
+    cost_usd: float
+    host: str | None
+    checks: list[Check]
+    attempts: int
+    failure: Failure | None
+
+
+class FailedAttempt(Failure):
+    """One machine that failed, whether or not its fork was replaced."""
+
+    fork_id: str
+    index: int
+    key: str | None
+    snapshot: str
+    attempt: int
+    host: str | None
+    cost_usd: float
+    replaced: bool
+
+
+class _ReportBase(TypedDict):
+    run_id: str
+    state: str
+    final: bool
+    totals: Totals
+    cost: Cost
+    environment_failures: list[FailedAttempt]
+
+
+class Report(_ReportBase, total=False):
+    """What came of a run; `forks` is absent when it was asked for without them."""
+
+    forks: list[ForkReport]
+
+
+class Rewards(TypedDict):
+    """A report as a trainer takes it: lists by fork index, and both denominators."""
+
+    rewards: list[float | None]
+    mask: list[bool]
+    keys: list[str | None]
+    attempted: int
+    valid: int

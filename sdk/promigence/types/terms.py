@@ -1,0 +1,96 @@
+"""What goes in: commands, steps, definitions."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+
+class Exec(TypedDict, total=False):
+    """A command: `sh` (run by `/bin/sh -c`) or `argv`, and optionally the rest.
+
+    `timeout_seconds` is 3600 by default.
+    """
+
+    sh: str
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    user: str
+    timeout_seconds: float
+    environment_exit_codes: list[int]
+
+
+class _GroupBase(TypedDict):
+    snapshot: str
+    count: int
+
+
+class Group(_GroupBase, total=False):
+    """Forks of one snapshot that belong together, such as the samples of one prompt."""
+
+    key: str
+    env: dict[str, str]
+
+
+class QuoteTerms(TypedDict, total=False):
+    """What a step can be given, apart from its snapshot. What is left out takes the server's default.
+
+    `count` goes with a name, not with groups. `exec` or `hold_seconds`, not both.
+    """
+
+    count: int
+    spend_cap: float
+    verify_each: bool
+    exec: Exec
+    grade: Exec
+    hold_seconds: float
+    environment_retries: int
+    rerun_started: bool
+    guest_faults: Literal["environment", "task"]
+    egress: list[str]
+    labels: dict[str, str]
+    queue_timeout_seconds: float
+    idempotency_key: str
+
+
+class StartTerms(QuoteTerms, total=False):
+    """As `QuoteTerms`; with `quote_id` the run is held to that quote (`quote_mismatch`, `quote_expired`)."""
+
+    quote_id: str
+
+
+class Shape(TypedDict):
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+
+
+class OwnTest(TypedDict, total=False):
+    """A snapshot's own test: shows that the environment works, not that the task is solved."""
+
+    sh: str
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    user: str
+    timeout_seconds: float
+    repeat: int
+
+
+class _DefinitionBase(TypedDict):
+    name: str
+    image: str
+
+
+class Definition(_DefinitionBase, total=False):
+    """What a snapshot is made of; the same keys as in its TOML form. `files` maps local paths to guest paths."""
+
+    shape: Shape
+    files: dict[str, str]
+    setup: list[str]
+    warm: list[str]
+    on_fork: list[str]
+    test: OwnTest
+    build_egress: list[str]
+    egress: list[str]
+    spend_cap: float
