@@ -44,8 +44,7 @@ def test_an_hour_costs_its_rate_and_one_nanosecond_costs_one() -> None:
 
 
 NO_AMOUNTS: list[object] = [
-    pytest.param(10**5000, id="more digits than Python writes down"),
-    *(0, -1, 0.0, -0.5, 1e12, 10**400, 100_000_000.01, 1e-9),
+    *(0, -1, 0.0, -0.5, 1e12, 10**400, 10**5000, 100_000_000.01, 1e-9),
     *(float("nan"), float("inf"), -math.inf, Decimal("sNaN"), Decimal("Infinity")),
     *(Decimal("1e999999"), Decimal("1e-999999")),
     *(None, True, False, [], {}, b"1", 1j),
@@ -55,7 +54,7 @@ NO_AMOUNTS: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("bad", NO_AMOUNTS)
+@pytest.mark.parametrize("bad", NO_AMOUNTS, ids=range(len(NO_AMOUNTS)))
 def test_what_is_no_amount_is_refused_by_its_name(bad: object) -> None:
     for read in (micros_of_usd, exact_micros_of_usd):
         with pytest.raises(BadRequest, match="spend_cap") as refused:
@@ -68,7 +67,7 @@ def test_what_is_no_amount_is_refused_by_its_name(bad: object) -> None:
     [
         (1, 1_000_000),
         (0.1, 100_000),
-        ("0.1", 100_000),
+        ("0.10", 100_000),
         ("007.50", 7_500_000),
         (1e-06, 1),
         (100_000_000, 10**14),
