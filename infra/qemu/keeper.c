@@ -5,7 +5,7 @@
  * Descriptors: 0 and 1 are the reading ends of the machine's console and log pipes, 2 is the log's writing end; all others
  * are the program's and pass through. It runs in the machine's directory, which the program itself cannot write to, and there
  *   reads  `deadline`  ns of CLOCK_BOOTTIME, replaced atomically by whoever extends the lease
- *   writes `born`      once the program is started, `exit` once it is gone
+ *   writes `born`      once the program is started, `exit` once it is gone; a program whose `born` cannot be written is ended
  *   locks  `keeper`    while it lives; the program holds `machine` locked in the same way
  *   keeps  `console` and `log`, the last 64 to 128 KiB of each
  *
@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,21 +80,20 @@ static int64_t read_deadline(int64_t old)
     return value > 0 ? value : old;
 }
 
-/* The file appears whole; what `reserve` wrote is overwritten in place, so it appears on a full disk too. */
-static void write_file(const char *name, const char *format, ...)
+/* The file appears whole or not at all; what `reserve` wrote is overwritten in place, so it appears on a full disk too. */
+static bool write_file(const char *name, const char *format, ...)
 {
     char draft[32];
     snprintf(draft, sizeof draft, "%s.new", name);
     int fd = open(draft, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
-        return;
+        return false;
     va_list arguments;
     va_start(arguments, format);
     int written = vdprintf(fd, format, arguments);
     va_end(arguments);
     close(fd);
-    if (written > 0)
-        rename(draft, name);
+    return written > 0 && rename(draft, name) == 0;
 }
 
 /* Takes the room for a record now: a machine that fills its host's disk must still be seen to end. */
@@ -189,6 +189,7 @@ static void watch(pid_t program, int64_t deadline, int64_t margin, int signals)
     struct sink console = {STDIN_FILENO, -1, "console", 0}, log = {STDOUT_FILENO, -1, "log", 0};
     int timer = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC), status;
     const char *cause = NULL;
+    bool killed = false;
     if (signals < 0 || timer < 0)
         _exit(1); /* and the kernel ends the program */
     kill_at(timer, deadline - margin);
@@ -198,30 +199,30 @@ static void watch(pid_t program, int64_t deadline, int64_t margin, int signals)
         struct signalfd_siginfo heard;
         uint64_t times;
         poll(ready, 4, -1);
+        bool asked = read(signals, &heard, sizeof heard) == sizeof heard && heard.ssi_signo == SIGTERM;
+        (void)!read(timer, &times, sizeof times);
+        if (!killed) { /* from then on the record tells of the deadline that was acted on, whatever is written later */
+            deadline = read_deadline(deadline);
+            bool due = boot_ns() >= deadline - margin;
+            killed = due || asked;
+            if (killed && !is_ending(program))
+                cause = due ? "deadline" : "asked";
+            if (killed)
+                kill(program, SIGKILL);
+            else
+                kill_at(timer, deadline - margin);
+        }
         drain(&console);
         drain(&log);
-        if (read(signals, &heard, sizeof heard) == sizeof heard && heard.ssi_signo == SIGTERM && !cause &&
-            !is_ending(program)) {
-            cause = "asked";
-            kill(program, SIGKILL);
-        }
-        (void)!read(timer, &times, sizeof times);
-        deadline = read_deadline(deadline);
-        if (!cause && boot_ns() >= deadline - margin) {
-            cause = "deadline";
-            kill(program, SIGKILL);
-        }
-        if (!cause)
-            kill_at(timer, deadline - margin);
     }
     int64_t ended = boot_ns();
     drain(&console);
     drain(&log);
     if (!cause || !WIFSIGNALED(status)) /* it ended by itself, be it a moment before our signal */
         cause = WIFSIGNALED(status) ? "signal" : "exit";
-    write_file("exit", "cause=%s exit_code=%d signal=%d ended_boot_ns=%lld late_ns=%lld\n", cause,
+    write_file("exit", "cause=%s exit_code=%d signal=%d ended_boot_ns=%lld late_ns=%lld deadline_boot_ns=%lld\n", cause,
                WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : -1,
-               (long long)ended, (long long)(ended > deadline ? ended - deadline : 0));
+               (long long)ended, (long long)(ended > deadline ? ended - deadline : 0), (long long)deadline);
 }
 
 static void keep(const struct wish *wish)
@@ -244,6 +245,7 @@ static void keep(const struct wish *wish)
         fail("its lease is over before it started\n");
     if (started > wish->start_by)
         fail("the time to start it passed %lld ms ago\n", (long long)((started - wish->start_by) / 1000000));
+    reserve("born.new");
     reserve("exit.new");
     pid_t keeper = getpid(), program = fork();
     if (program < 0)
@@ -251,7 +253,12 @@ static void keep(const struct wish *wish)
     if (program == 0)
         become_program(wish, keeper, &before);
 
-    write_file("born", "keeper_pid=%d pid=%d started_boot_ns=%lld\n", keeper, program, (long long)started);
+    if (!write_file("born", "keeper_pid=%d pid=%d started_boot_ns=%lld\n", keeper, program, (long long)started)) {
+        int why = errno; /* nobody could find it, so it ends before anybody is told that it runs */
+        kill(program, SIGKILL);
+        waitpid(program, NULL, 0);
+        fail("cannot write born: %s\n", strerror(why));
+    }
     dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
     dup2(lock, LOCK_FD);
     close_range(LOCK_FD + 1, ~0U, 0); /* the program's sockets, disks and lock must end with it; so does the report */

@@ -20,14 +20,14 @@ from infra.clock import HostClock
 from infra.egress import EgressProxy
 from infra.image.images import LocalImages
 from infra.qemu.fingerprint import survey
+from infra.qemu.home import Home
 from infra.qemu.launch import Means
 from infra.qemu.machines import QemuMachines
 from tests.e2e.inside import Inside, Machine
+from tests.e2e.kept import PRODUCTS, SECOND_NS, Kept
 from tests.e2e.wire import Wire
 
-PRODUCTS = Path(__file__).resolve().parents[2] / ".promigence"
 SHAPE = Shape(vcpus=1, memory_mib=128, disk_gib=1)
-SECOND_NS = 1_000_000_000
 _BOOTED_WITHIN_S = 120.0
 _BARRIERS_OF_PATIENCE = 100
 # The host may be quiet while the barrier is measured, and busy afterwards.
@@ -210,6 +210,16 @@ def fork(inside: Inside, frozen: Frozen) -> Iterator[Machine]:
     yield made
     inside.machines.kill(made.name)
     inside.guest.close(made.name)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    """A home for plain programs under a keeper."""
+    home = Home(tmp_path / "m")
+    home.directory.mkdir()
+    made = Kept(home)
+    yield made
+    made.close()
 
 
 def _one_barrier_s(host: Host, machines: QemuMachines, bundle: Bundle) -> float:

@@ -8,63 +8,20 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from app.domain.machine import Deadline, DeathCause, Handle
+from app.domain.machine import DeathCause
 from app.errors import Conflict
-from infra.clock import HostClock
 from infra.qemu import keeper
 from infra.qemu.fingerprint import FIRST_UID
-from infra.qemu.home import Home, listen, write_atomically
-from tests.e2e.conftest import PRODUCTS, SECOND_NS
+from infra.qemu.home import listen, write_atomically
+from tests.e2e.kept import AGES_NS, KEEPER, PRODUCTS, SECOND_NS, Kept
 from tests.e2e.processes import descriptors, gone, soon, status_of
 
 pytestmark = pytest.mark.machines
-
-KEEPER = PRODUCTS / "bin" / "keeper"
-AGES_NS = 3600 * SECOND_NS
-
-
-class Kept:
-    """Programs under keepers, in one machine's home; what still runs at the end is killed."""
-
-    def __init__(self, home: Home) -> None:
-        self.home = home
-        self.clock = HostClock()
-        self._console_out, self.console_in = os.pipe()
-
-    def start(
-        self,
-        *argv: str,
-        lease_ns: int = AGES_NS,
-        start_window_ns: int = AGES_NS,
-        fds: tuple[int, ...] = (),
-        first_uid: int | None = None,
-    ) -> Handle:
-        now_ns = self.clock.boot_ns()
-        program = keeper.Program(
-            argv, (self.console_in, *fds), self._console_out, first_uid=first_uid
-        )
-        deadline = Deadline(now_ns + lease_ns, now_ns + start_window_ns)
-        return keeper.start(KEEPER, self.home, program, deadline)
-
-    def close(self) -> None:
-        keeper.kill(self.home)
-        os.close(self._console_out)
-        os.close(self.console_in)
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Kept]:
-    home = Home(tmp_path / "m")
-    home.directory.mkdir()
-    made = Kept(home)
-    yield made
-    made.close()
 
 
 def test_kills_at_the_deadline_so_that_the_process_is_gone_when_the_lease_ends(kept: Kept) -> None:

@@ -14,7 +14,8 @@ from infra.qemu.argv import fork_argv
 from infra.qemu.home import Home
 from infra.qemu.launch import launch
 from infra.qemu.restore import prepare
-from tests.e2e.conftest import SECOND_NS, Factory, Frozen
+from tests.e2e.conftest import Factory, Frozen
+from tests.e2e.kept import SECOND_NS
 from tests.e2e.processes import gone
 
 pytestmark = pytest.mark.machines

@@ -21,7 +21,8 @@ from infra.qemu.fingerprint import TCG_CPU
 from infra.qemu.home import Home
 from infra.qemu.priority import STEP
 from infra.qemu.probe import Trial, boots
-from tests.e2e.conftest import SECOND_NS, SHAPE, Factory, Frozen, Host
+from tests.e2e.conftest import SHAPE, Factory, Frozen, Host
+from tests.e2e.kept import SECOND_NS
 from tests.e2e.processes import status_of
 
 pytestmark = pytest.mark.machines

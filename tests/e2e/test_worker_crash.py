@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import PRODUCTS, Factory, Frozen, Host
+from tests.e2e.conftest import Factory, Frozen, Host
+from tests.e2e.kept import PRODUCTS
 from tests.e2e.processes import gone
 
 pytestmark = pytest.mark.machines
