@@ -34,6 +34,7 @@ from sqlalchemy.exc import (
     DataError,
     IntegrityError,
     InterfaceError,
+    InternalError,
     OperationalError,
 )
 from sqlalchemy.exc import (
@@ -45,12 +46,23 @@ from app.errors import BadRequest, PromigenceError, Unavailable
 SQLITE_WAIT_S = 20.0
 SQLITE_PAUSE_S = 0.001
 POSTGRES_CONNECT_S = 5
+# A server that is cut off says nothing: without these a statement would wait for its answer for two hours.
+POSTGRES_SILENCE = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # ms
+}
 POSTGRES_LIMITS = (
     "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 )
 POOL_SIZE = 8
 POOL_OVERFLOW = 24
 POOL_WAIT_S = 20.0
+# Waited too long for a row or for a whole statement, or was chosen to end a deadlock: the server itself is well.
+BUSY = frozenset({"55P03", "57014", "40P01", "40001"})
+# Class of states: a transaction that was left idle for too long, or that would write where only a primary may.
+WRONG_TRANSACTION = "25"
 # Both databases take more parameters in one statement; a page of this size keeps statements in their caches.
 PAGE = 500
 
@@ -65,20 +77,29 @@ class Database:
 
     def __init__(self, url: str, now_ns: NowNs | None = None) -> None:
         self.engine = _engine(make_url(url))
-        self._reading = self.engine.execution_options(reading=True)
+        self._reading = self.engine.execution_options(reading=True, **_snapshots(self.engine))
         self._writer = threading.Lock() if self.engine.dialect.name == "sqlite" else None
         self._now_ns = now_ns
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that only reads; on SQLite it neither waits for writers nor holds them up."""
+        """A transaction that only reads, from one state of all rows: what is committed meanwhile is not seen.
+
+        It neither waits for writers nor holds them up.
+        """
         with _translated(), self._reading.begin() as connection:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that may write: committed at the end, undone by any error."""
+    def write(self, lock_wait_ms: int | None = None) -> Iterator[Connection]:
+        """A transaction that may write: committed at the end, undone by any error.
+
+        `lock_wait_ms` bounds the wait for each row that others hold, where that is less than `POSTGRES_LIMITS` allow:
+        for those who have other rows to see to, and come again. Raises Unavailable(database_busy) when it is over.
+        """
         with _translated(), self._turn(), self.engine.begin() as connection:
+            if lock_wait_ms is not None and connection.dialect.name == "postgresql":
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock_wait_ms}")
             yield connection
 
     @contextmanager
@@ -229,8 +250,19 @@ def _postgres(url: URL) -> Engine:
         max_overflow=POOL_OVERFLOW,
         pool_timeout=POOL_WAIT_S,
         pool_pre_ping=True,
-        connect_args={"connect_timeout": POSTGRES_CONNECT_S, "options": POSTGRES_LIMITS},
+        connect_args={
+            "connect_timeout": POSTGRES_CONNECT_S,
+            "options": POSTGRES_LIMITS,
+            **POSTGRES_SILENCE,
+        },
     )
+
+
+def _snapshots(engine: Engine) -> dict[str, Any]:
+    """What makes PostgreSQL read from one state of the rows, as SQLite does by itself."""
+    if engine.dialect.name == "sqlite":
+        return {}
+    return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
 @contextmanager
@@ -238,14 +270,28 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as away:
+        if _sqlstate(away) in BUSY:
+            raise Unavailable(
+                "database_busy", f"others hold what this needs: {_what(away)}"
+            ) from away
         raise Unavailable(
             "database_away", f"the database cannot be used now: {_what(away)}"
         ) from away
+    except InternalError as ended:
+        if _sqlstate(ended)[:2] != WRONG_TRANSACTION:
+            raise
+        raise Unavailable(
+            "database_away", f"the database ended the transaction: {_what(ended)}"
+        ) from ended
     except IntegrityError as refused:
         # Not the caller's doing: a constraint stopped what would have broken a law.
         raise PromigenceError("constraint_refused", _what(refused)) from refused
     except DataError as unfit:
         raise BadRequest("unfit_value", f"the database cannot hold this: {_what(unfit)}") from unfit
+
+
+def _sqlstate(error: Exception) -> str:
+    return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
 
 
 def _what(error: Exception) -> str:

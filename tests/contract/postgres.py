@@ -14,8 +14,11 @@ RELAXED = "ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET synchronous_commit = o
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """The URL of an empty database; the server and its files are gone afterwards."""
+def server(*, durable: bool = False) -> Iterator[str]:
+    """The URL of an empty database; the server and its files are gone afterwards.
+
+    `durable`: each commit waits for the disk, as in production.
+    """
     with warnings.catch_warnings():
         # The package asks for a runtime directory when it is imported, and warns where there is none.
         warnings.simplefilter("ignore")
@@ -25,7 +28,8 @@ def server() -> Iterator[str]:
     try:
         running = get_server(directory / "data", cleanup_mode="stop")
         try:
-            running.psql(RELAXED)
+            if not durable:
+                running.psql(RELAXED)
             yield running.get_uri().replace("postgresql://", "postgresql+psycopg://")
         finally:
             running.cleanup()

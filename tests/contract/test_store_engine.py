@@ -68,6 +68,34 @@ def test_readers_do_not_wait_for_a_writer(rows: Rows) -> None:
     assert seen[0].free_slots == 16
 
 
+def test_a_reader_sees_one_state_of_all_rows(rows: Rows) -> None:
+    rows.host()
+    names = text("SELECT count(*) FROM host")
+    with rows.store.database.read() as at:
+        assert at.execute(names).scalar_one() == 1
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(rows.host, "host1").result(timeout=20)
+        assert at.execute(names).scalar_one() == 1
+    assert len(rows.store.hosts.list()) == 2
+
+
+def test_a_row_that_another_holds_is_waited_for_no_longer_than_asked(postgres_url: str) -> None:
+    """Of PostgreSQL alone: on SQLite no row is held, there are turns to write."""
+    store = create_store(postgres_url)
+    hosts = text("LOCK TABLE host IN EXCLUSIVE MODE")
+
+    def hold() -> None:
+        with store.database.write(lock_wait_ms=10) as at:
+            at.execute(hosts)
+
+    with store.database.write() as at:
+        at.execute(hosts)
+        with ThreadPoolExecutor(1) as pool, pytest.raises(Unavailable) as caught:
+            pool.submit(hold).result(timeout=20)
+    store.close()
+    assert (caught.value.code, caught.value.retryable) == ("database_busy", True)
+
+
 def test_a_writer_reads_what_it_will_write_over(rows: Rows) -> None:
     """Of two that read and then write, the second reads what the first wrote."""
     rows.host()
