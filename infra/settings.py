@@ -56,8 +56,9 @@ class Settings(BaseSettings):
 
     egress_allow: tuple[str, ...] = ()
     max_forks_per_run: Count = 5000
-    # A rate card of the operator's own (JSON); without one, the list prices of `infra/rates.py`.
-    rate_card: Path | None = None
+    # The word of a card that ships with the product (m8i, c8i, r8i), or the path of one of the operator's own; see
+    # `promigence-server rates`. Without it, m8i.
+    rate_card: str | None = Field(default=None, min_length=1)
 
     api_host: str = "127.0.0.1"
     api_port: Port = 8000
@@ -71,6 +72,9 @@ class Settings(BaseSettings):
         directory = self.dir.absolute()
         object.__setattr__(self, "dir", directory)
         object.__setattr__(self, "products", self.products.absolute())
+        if self.rate_card is not None and not self.rate_card.isalnum():
+            # The processes of a stack do not all run where it was started.
+            object.__setattr__(self, "rate_card", str(Path(self.rate_card).absolute()))
         object.__setattr__(self, "run_dir", self.run_dir or runtime_dir(directory))
         return self
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from app.domain.rates import RateCard
 from app.errors import Unavailable
 from app.ids import new_id
 from app.ports import GuestEvents, HostPorts, Images, Ports
@@ -26,7 +25,7 @@ from infra.image.images import LocalImages
 from infra.qemu.fingerprint import survey
 from infra.qemu.machines import QemuMachines
 from infra.queue import CeleryBells, RedisWakes, celery
-from infra.rates import list_card, read_card
+from infra.rates import card_of
 from infra.settings import Settings
 from infra.store import Stores, create_store
 
@@ -70,7 +69,7 @@ def control(settings: Settings) -> Iterator[Control]:
             bells=bells,
             blobs=FolderBlobs(settings.dir / "blobs"),
             clock=HostClock(),
-            rates=_rates(settings),
+            rates=card_of(settings.rate_card).rates(),
             images=_images(settings),
             limits=Limits(
                 max_forks_per_run=settings.max_forks_per_run, egress=settings.egress_allow
@@ -177,10 +176,6 @@ def _images(settings: Settings) -> Images:
     if settings.machines == "fake":
         return FakeImages("debian-12")
     return LocalImages(settings.products / "images", settings.products / "guest")
-
-
-def _rates(settings: Settings) -> RateCard:
-    return list_card() if settings.rate_card is None else read_card(settings.rate_card)
 
 
 def _built(path: Path) -> Path:

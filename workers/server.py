@@ -20,6 +20,7 @@ from app.domain.account import Key
 from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
+from workers.rates import rates
 
 # Each command imports what it needs by itself: a stack starts five processes at once, often on two cores, and what
 # serves the API is a second of processor time that the others need not spend.
@@ -32,6 +33,7 @@ PROJECT = "default"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
 app.add_typer(keys, name="keys")
+app.add_typer(rates, name="rates")
 
 Dir = Annotated[Path, typer.Option("--dir", help="Where the stack keeps what is its own.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

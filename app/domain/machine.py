@@ -18,6 +18,9 @@ class Shape:
     memory_mib: int
     disk_gib: int
 
+    def __str__(self) -> str:
+        return f"{self.vcpus} vCPU, {self.memory_mib} MiB, {self.disk_gib} GiB of disk"
+
 
 class Accelerator(StrEnum):
     KVM = "kvm"

@@ -1,0 +1,235 @@
+"""`promigence-server rates`: what a fork-hour costs, whether a card can be used, and cards from instance prices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.domain.money import MICROS_PER_USD, exact_micros_of_usd
+from app.domain.rates import Basis, Commitment
+from app.errors import BadRequest
+from infra import rates as cards
+from infra.settings import load
+
+# Only `show` draws a table: the processes of a stack, which are commands of the same program, need not read this.
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HERE = Path(".promigence")
+BAD = 1
+OWN_SOURCE = "as given to `promigence-server rates derive`"
+
+rates = typer.Typer(no_args_is_help=True, help="Rate cards: what a fork-hour of each shape costs.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A card's TOML file.")]
+
+
+@rates.command()
+def check(file: File) -> None:
+    """Say whether a card can be used. Exit code 1 when it cannot, with a line for each thing that is wrong with it."""
+    try:
+        card = cards.read_card(file)
+    except BadRequest as refused:
+        for problem in cards.problems_of(refused):
+            typer.echo(f"{file}: {problem}", err=True)
+        raise typer.Exit(BAD) from None
+    typer.echo(f"{file}: {card.version}, {len(card.prices)} shapes, {card.basis.value}: good")
+
+
+@rates.command()
+def show(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A card; without it, the one in force.")
+    ] = None,
+    directory: Annotated[Path, typer.Option("--dir", help="The stack whose card is meant.")] = HERE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a card. The one in force is what a stack in this directory reads when it starts."""
+    from rich.console import Console
+
+    card = cards.card_of(load(directory).rate_card) if file is None else cards.read_card(file)
+    if as_json:
+        typer.echo(json.dumps(_as_dict(card), indent=2))
+        return
+    console = Console(highlight=False)
+    console.print(_table(card))
+    console.print(_bought(card.commitment) if card.commitment else "no commitment", markup=False)
+
+
+@rates.command()
+def derive(
+    instance: Annotated[str, typer.Option(help="The instance type of the hosts.")],
+    usd_per_hour: Annotated[
+        str | None, typer.Option(help="What an hour of it costs on demand, if not the list price.")
+    ] = None,
+    vcpus: Annotated[int | None, typer.Option(min=1)] = None,
+    memory_gib: Annotated[int | None, typer.Option(min=1)] = None,
+    source: Annotated[str | None, typer.Option(help="Where that price is from.")] = None,
+    region: Annotated[str, typer.Option(help="Where that price holds.")] = cards.REGION,
+    priced_at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], help="The date of the price; of one of your own, today."
+        ),
+    ] = None,
+    basis: Annotated[Basis, typer.Option(help="What runs are priced at.")] = Basis.COMMITTED,
+    plan_percent: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, help="A committed hour, in percent of one on demand."),
+    ] = None,
+    plan_usd_per_hour: Annotated[
+        str | None, typer.Option(help="Or what a committed hour of the instance costs.")
+    ] = None,
+    vcpus_committed: Annotated[
+        int | None, typer.Option(min=1, help="vCPU-hours bought for every hour.")
+    ] = None,
+    committed_from: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="First day; without it, that of the price."),
+    ] = None,
+    committed_until: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="The day after the last; a year later."),
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(help="Without it, one that ends in a digest of the card.")
+    ] = None,
+) -> None:
+    """Print the card that follows from an instance's price and the forks that fit on it."""
+    host = _host(instance, usd_per_hour, vcpus, memory_gib, source)
+    facts = cards.Derivation(host, _plan(plan_percent, plan_usd_per_hour))
+    day = _day(priced_at) or (cards.PRICED_AT if usd_per_hour is None else _today())
+    bought = None
+    if vcpus_committed is not None:
+        begins = _day(committed_from) or day
+        ends = _day(committed_until) or _a_year_after(begins)
+        bought = cards.bought(facts, vcpus_committed, begins, ends)
+    elif committed_from or committed_until:
+        raise typer.BadParameter("a commitment has --vcpus-committed")
+    text = cards.written(cards.derived(facts, region, day, basis, bought, version))
+    # What the options made is held to the same rules as a file that somebody wrote.
+    cards.parse(text.encode(), "as derived")
+    typer.echo(text, nl=False)
+
+
+def _host(
+    instance: str,
+    usd_per_hour: str | None,
+    vcpus: int | None,
+    memory_gib: int | None,
+    source: str | None,
+) -> cards.Host:
+    """The facts that were given, and for the rest the list's."""
+    said: dict[str, object] = {}
+    if vcpus is not None:
+        said["vcpus"] = vcpus
+    if memory_gib is not None:
+        said["memory_mib"] = memory_gib * 1024
+    if usd_per_hour is not None:
+        said["micros_per_hour"] = exact_micros_of_usd("--usd-per-hour", usd_per_hour)
+        said["source"] = OWN_SOURCE
+    if source is not None:
+        said["source"] = source
+    if said.keys() >= {"vcpus", "memory_mib", "micros_per_hour"}:
+        return cards.Host(instance, **said)  # type: ignore[arg-type]
+    return replace(cards.listed_host(instance), **said)  # type: ignore[arg-type]
+
+
+def _plan(percent: int | None, usd_per_hour: str | None) -> cards.Plan:
+    if percent is not None and usd_per_hour is not None:
+        raise typer.BadParameter("give --plan-percent or --plan-usd-per-hour, not both")
+    if usd_per_hour is not None:
+        return cards.Plan(micros_per_hour=exact_micros_of_usd("--plan-usd-per-hour", usd_per_hour))
+    return cards.Plan(percent=cards.PLAN_PERCENT if percent is None else percent)
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def _day(said: datetime | None) -> date | None:
+    return None if said is None else said.date()
+
+
+def _a_year_after(day: date) -> date:
+    """The same day of the next year; after a leap day, the first of March."""
+    try:
+        return day.replace(year=day.year + 1)
+    except ValueError:
+        return date(day.year + 1, 3, 1)
+
+
+def _table(card: cards.Card) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"{card.version}: USD a fork-hour, {card.basis.value}", title_justify="left"
+    )
+    columns = ("vCPU", "MiB", "GiB of disk", "forks on a host", "committed", "on demand")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for price in card.prices:
+        shape = price.shape
+        forks = str(card.derivation.host.forks(shape)) if card.derivation else "-"
+        money = (price.committed_micros_per_hour, price.on_demand_micros_per_hour)
+        table.add_row(
+            *map(str, (shape.vcpus, shape.memory_mib, shape.disk_gib)),
+            forks,
+            *(f"{micros // MICROS_PER_USD}.{micros % MICROS_PER_USD:06d}" for micros in money),
+        )
+    table.caption = _priced(card)
+    return table
+
+
+def _priced(card: cards.Card) -> str:
+    said = f"prices of {card.priced_at}, {card.region}"
+    if card.derivation is None:
+        return said
+    host = card.derivation.host
+    return (
+        f"{said}; {host.instance} at {cards.usd_text(host.micros_per_hour)} USD an hour on demand "
+        f"and {cards.usd_text(card.derivation.plan.micros_of(host))} committed ({host.source})"
+    )
+
+
+def _bought(commitment: Commitment) -> str:
+    return (
+        f"commitment: {commitment.vcpus} vCPUs for {cards.usd_text(commitment.micros_per_hour)} USD "
+        f"an hour, {cards.day_of(commitment.begins_ns)} to {cards.day_of(commitment.ends_ns)}"
+    )
+
+
+def _as_dict(card: cards.Card) -> dict[str, object]:
+    """The JSON shape of `show`; amounts as texts, exactly."""
+    bought = card.commitment
+    return {
+        "version": card.version,
+        "currency": "USD",
+        "region": card.region,
+        "priced_at": str(card.priced_at),
+        "basis": card.basis.value,
+        "instance": card.derivation.host.instance if card.derivation else None,
+        "prices": [
+            {
+                **asdict(price.shape),
+                "committed_usd": cards.usd_text(price.committed_micros_per_hour),
+                "on_demand_usd": cards.usd_text(price.on_demand_micros_per_hour),
+            }
+            for price in card.prices
+        ],
+        "commitment": None if bought is None else _bought_as_dict(bought),
+    }
+
+
+def _bought_as_dict(bought: Commitment) -> dict[str, object]:
+    return {
+        "vcpus": bought.vcpus,
+        "usd_per_hour": cards.usd_text(bought.micros_per_hour),
+        "begins": str(cards.day_of(bought.begins_ns)),
+        "ends": str(cards.day_of(bought.ends_ns)),
+    }
