@@ -57,6 +57,7 @@ def control(settings: Settings) -> Iterator[Control]:
         opened.callback(bells.close)
         ports = Ports(
             keys=store.keys,
+            projects=store.projects,
             receipts=store.receipts,
             snapshots=store.snapshots,
             quotes=store.quotes,

@@ -1,8 +1,18 @@
-"""Who calls: a project's key; and what a repeated call is recognised by."""
+"""Who calls: a project with its limits, its keys; and what a repeated call is recognised by."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypedDict
+
+from app.domain.instant import instant
+from app.domain.money import NS_PER_SECOND, usd
+from app.errors import BadRequest, Conflict
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAX_FORKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +34,150 @@ class Receipt:
     key: str
     body_sha256: str
     answer: dict[str, object]
+
+
+class Limits(TypedDict, total=False):
+    """Limits of a project to be changed; None takes one away, and what is left out stays."""
+
+    monthly_budget_micros: int | None
+    max_forks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project's limits, and how it stands against them now; a limit of None is none.
+
+    `committed_micros` are the budgets of those runs of `month` that live and the charges of those that have ended;
+    `live_forks` have room reserved on a host.
+    """
+
+    project_id: str
+    month: str
+    monthly_budget_micros: int | None = None
+    committed_micros: int = 0
+    max_forks: int | None = None
+    live_forks: int = 0
+
+    @property
+    def left_micros(self) -> int | None:
+        """What new runs of this month may be given."""
+        if self.monthly_budget_micros is None:
+            return None
+        return self.monthly_budget_micros - self.committed_micros
+
+    @property
+    def free_forks(self) -> int | None:
+        """How many more forks may be placed now."""
+        return None if self.max_forks is None else self.max_forks - self.live_forks
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A project with what the runs of its month have been charged: what its members read."""
+
+    project: Project
+    charged_micros: int
+
+    @property
+    def reserved_micros(self) -> int:
+        """Budgets of live runs, less what these have been charged."""
+        return self.project.committed_micros - self.charged_micros
+
+    def as_dict(self) -> dict[str, object]:
+        """The JSON shape of the contract."""
+        project = self.project
+        return {
+            "project": project.project_id,
+            "month": project.month,
+            "resets_at": instant(month_end_ns(project.month)),
+            "monthly_budget_usd": _usd(project.monthly_budget_micros),
+            "charged_usd": usd(self.charged_micros),
+            "reserved_usd": usd(self.reserved_micros),
+            "left_usd": _usd(project.left_micros),
+            "max_forks": project.max_forks,
+            "live_forks": project.live_forks,
+        }
+
+
+def month_of(wall_ns: int) -> str:
+    """The month of UTC that an instant is in: `2026-11`."""
+    return datetime.fromtimestamp(wall_ns // NS_PER_SECOND, tz=UTC).strftime("%Y-%m")
+
+
+def month_start_ns(month: str) -> int:
+    """Its first instant, ns since the epoch."""
+    return int(_first(month).timestamp()) * NS_PER_SECOND
+
+
+def month_end_ns(month: str) -> int:
+    """The first instant of the month after it."""
+    first = _first(month)
+    following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+    return int(following.timestamp()) * NS_PER_SECOND
+
+
+def budget_exhausted(project: Project, needed_micros: int) -> Conflict:
+    """The month has less left than a step needs; nothing was started."""
+    left = _usd(project.left_micros)
+    resets_at = instant(month_end_ns(project.month))
+    return Conflict(
+        "project_budget_exhausted",
+        f"project {project.project_id} has {left} USD left of its budget for {project.month}, and this needs "
+        f"{usd(needed_micros)} USD; what live runs do not spend comes back when they end, and a new month begins "
+        f"{resets_at}",
+        project_left_usd=left,
+        needed_usd=usd(needed_micros),
+        monthly_budget_usd=_usd(project.monthly_budget_micros),
+        resets_at=resets_at,
+    )
+
+
+def check_limits(project: Project, changes: Limits) -> None:
+    """Limits are laws, so one cannot be set below what is already given out.
+
+    Raises Conflict(budget_committed, forks_are_live), naming the least that can be set now.
+    """
+    budget = changes.get("monthly_budget_micros")
+    if budget is not None and budget < project.committed_micros:
+        raise Conflict(
+            "budget_committed",
+            f"runs of {project.month} hold or were charged {usd(project.committed_micros)} USD: the budget of "
+            f"{project.project_id} cannot be lower now",
+            committed_usd=usd(project.committed_micros),
+        )
+    most = changes.get("max_forks")
+    if most is not None and most < project.live_forks:
+        raise Conflict(
+            "forks_are_live",
+            f"{project.live_forks} forks of {project.project_id} are live: its limit cannot be lower now",
+            live_forks=project.live_forks,
+        )
+
+
+def check_name(project_id: str) -> str:
+    """A name that a project may be given. Raises BadRequest(bad_request)."""
+    if not NAME.fullmatch(project_id):
+        raise BadRequest(
+            "bad_request",
+            "a project's name is 1 to 64 letters, digits, dots, dashes and underscores",
+        )
+    return project_id
+
+
+def max_forks_of(told: str) -> int:
+    """A limit of forks as an operator writes it. Raises BadRequest(bad_request)."""
+    if not re.fullmatch("[1-9][0-9]{0,6}", told) or int(told) > MAX_FORKS:
+        raise BadRequest(
+            "bad_request",
+            f"max_forks must be a whole number from 1 to {MAX_FORKS}",
+            field="max_forks",
+        )
+    return int(told)
+
+
+def _usd(micros: int | None) -> float | None:
+    return None if micros is None else usd(micros)
+
+
+def _first(month: str) -> datetime:
+    return datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)

@@ -1,9 +1,11 @@
-"""Count x time x rate against the cap: the most that a step can cost, said before it starts."""
+"""Count x time x rate against cap and project's budget: the most that a step can cost, said before it starts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
+from app.domain.account import Project, budget_exhausted
 from app.domain.instant import instant
 from app.domain.machine import Accelerator, Shape
 from app.domain.money import NS_PER_SECOND, affordable_ns, cost_micros, usd
@@ -53,18 +55,40 @@ class Priced:
     timing: Timing
 
 
+class Binding(StrEnum):
+    """What makes a step's budget no larger than it is."""
+
+    WORST_CASE = "worst_case"
+    SPEND_CAP = "spend_cap"
+    PROJECT_BUDGET = "project_budget"
+
+
+class Bound(StrEnum):
+    """What lets no more forks of a step run at once."""
+
+    REQUEST = "request"
+    HOSTS = "hosts"
+    PROJECT = "project"
+
+
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """How much of the step can run at once: hosts' slots for it, and those free now."""
+    """How much of the step can run at once: slots for it, of the hosts and within the project's limit, and those
+    free now.
+    """
 
     requested: int
     slots: int
     free_now: int
+    binding: Bound = Bound.HOSTS
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a step can cost at most. `funded_ns` is the life of each fork if none ends early."""
+    """What a step can cost at most. `funded_ns` is the life of each fork if none ends early.
+
+    `project` is as it stood when the quote was made.
+    """
 
     quote_id: str
     cap_micros: int
@@ -74,10 +98,19 @@ class Quote:
     concurrency: Concurrency
     accelerator: Accelerator
     expires_ns: int
+    project: Project | None = None
 
     @property
     def budget_micros(self) -> int:
-        return min(self.cap_micros, self.worst_micros)
+        return budget(self.cap_micros, self.worst_micros, self._left_micros)[0]
+
+    @property
+    def binding(self) -> Binding:
+        return budget(self.cap_micros, self.worst_micros, self._left_micros)[1]
+
+    @property
+    def _left_micros(self) -> int | None:
+        return None if self.project is None else self.project.left_micros
 
     def as_dict(self) -> dict[str, object]:
         """The JSON shape of the contract."""
@@ -96,9 +129,20 @@ class Quote:
                 "requested": self.concurrency.requested,
                 "slots": self.concurrency.slots,
                 "free_now": self.concurrency.free_now,
+                "binding": self.concurrency.binding.value,
             },
+            "limits": self._limits(),
             "accelerator": self.accelerator.value,
             "expires_at": instant(self.expires_ns),
+        }
+
+    def _limits(self) -> dict[str, object]:
+        left, project = self._left_micros, self.project
+        return {
+            "binding": self.binding.value,
+            "project_left_usd": None if left is None else usd(left),
+            "project_max_forks": project.max_forks if project else None,
+            "project_live_forks": project.live_forks if project else 0,
         }
 
 
@@ -110,8 +154,12 @@ def price(
     concurrency: Concurrency,
     accelerator: Accelerator,
     expires_ns: int,
+    project: Project,
 ) -> Quote:
-    """Price a step at one rate. Raises BadRequest(cap_too_small), naming the smallest cap that works."""
+    """Price a step at one rate.
+
+    Raises BadRequest(cap_too_small), naming the smallest cap that works, Conflict(project_budget_exhausted).
+    """
     worst = sum(group.count * group.timing.worst_micros(rate.micros_per_hour) for group in groups)
     count = sum(group.count for group in groups)
     smallest = smallest_cap_micros(groups, rate)
@@ -122,7 +170,9 @@ def price(
             f"of work for each of {count} forks; the smallest cap that works is {usd(smallest)} USD",
             smallest_cap_usd=usd(smallest),
         )
-    share = min(cap_micros, worst) // count
+    if project.left_micros is not None and project.left_micros < smallest:
+        raise budget_exhausted(project, smallest)
+    share = budget(cap_micros, worst, project.left_micros)[0] // count
     longest = max(group.timing.attempt_ns for group in groups)
     funded = min(affordable_ns(share, rate.micros_per_hour), longest)
     return Quote(
@@ -134,7 +184,28 @@ def price(
         concurrency=concurrency,
         accelerator=accelerator,
         expires_ns=expires_ns,
+        project=project,
     )
+
+
+def budget(cap_micros: int, worst_micros: int, left_micros: int | None) -> tuple[int, Binding]:
+    """What a step may spend, and which limit says so."""
+    if left_micros is not None and left_micros < min(cap_micros, worst_micros):
+        return left_micros, Binding.PROJECT_BUDGET
+    if cap_micros < worst_micros:
+        return cap_micros, Binding.SPEND_CAP
+    return worst_micros, Binding.WORST_CASE
+
+
+def concurrency(requested: int, slots: int, free: int, project: Project) -> Concurrency:
+    """Hosts' slots for a step, and those free, as far as the project's limit lets it use them."""
+    if project.max_forks is not None and project.free_forks is not None:
+        limited = (min(slots, project.max_forks), min(free, project.free_forks))
+    else:
+        limited = (slots, free)
+    if requested <= limited[0]:
+        return Concurrency(requested, *limited, Bound.REQUEST)
+    return Concurrency(requested, *limited, Bound.PROJECT if limited[0] < slots else Bound.HOSTS)
 
 
 def smallest_cap_micros(groups: tuple[Priced, ...], rate: Rate) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from app.domain import egress
+from app.domain.account import Project
 from app.domain.machine import Shape
 from app.domain.placement import Host, serves, slots_for
-from app.domain.quote import Concurrency, Priced, Quote, Timing, price
+from app.domain.quote import Concurrency, Priced, Quote, Timing, concurrency, price
 from app.domain.run import RunSpec
 from app.domain.snapshot import Snapshot
 from app.domain.spec import targets, timing
@@ -30,7 +31,7 @@ def priced(ports: Ports, project_id: str, spec: RunSpec) -> Step:
     """Pin, check and price a spec.
 
     Raises NotFound(unknown_snapshot), BadRequest(count_out_of_range, shape_not_priced, cap_too_small),
-    Forbidden(egress_not_allowed).
+    Forbidden(egress_not_allowed), Conflict(project_budget_exhausted).
     """
     _check_count(ports, spec)
     snapshots = tuple(ports.snapshots.get(project_id, group.snapshot) for group in spec.groups)
@@ -44,7 +45,8 @@ def priced(ports: Ports, project_id: str, spec: RunSpec) -> Step:
         ),
     )
     timings = tuple(timing(spec, snapshot.definition) for snapshot in snapshots)
-    return Step(pinned, snapshots, timings, _quote(ports, pinned, snapshots, timings))
+    project = ports.projects.get(project_id)
+    return Step(pinned, snapshots, timings, _quote(ports, project, pinned, snapshots, timings))
 
 
 def _check_count(ports: Ports, spec: RunSpec) -> None:
@@ -58,7 +60,11 @@ def _check_count(ports: Ports, spec: RunSpec) -> None:
 
 
 def _quote(
-    ports: Ports, spec: RunSpec, snapshots: tuple[Snapshot, ...], timings: tuple[Timing, ...]
+    ports: Ports,
+    project: Project,
+    spec: RunSpec,
+    snapshots: tuple[Snapshot, ...],
+    timings: tuple[Timing, ...],
 ) -> Quote:
     shapes = tuple(snapshot.definition.shape for snapshot in snapshots)
     # A run is priced wholly at one rate: that of its dearest shape.
@@ -72,14 +78,15 @@ def _quote(
         groups=groups,
         cap_micros=spec.cap_micros,
         rate=rate,
-        concurrency=_concurrency(ports.hosts.list(), spec.count, snapshots),
+        concurrency=_concurrency(ports.hosts.list(), spec.count, snapshots, project),
         accelerator=snapshots[0].restore_key.accelerator,
         expires_ns=ports.clock.wall_ns() + ports.limits.quote_life_ns,
+        project=project,
     )
 
 
 def _concurrency(
-    hosts: tuple[Host, ...], requested: int, snapshots: tuple[Snapshot, ...]
+    hosts: tuple[Host, ...], requested: int, snapshots: tuple[Snapshot, ...], project: Project
 ) -> Concurrency:
     able = [
         host
@@ -92,8 +99,9 @@ def _concurrency(
         max(snapshot.definition.shape.memory_mib for snapshot in snapshots),
         max(snapshot.definition.shape.disk_gib for snapshot in snapshots),
     )
-    return Concurrency(
-        requested=requested,
-        slots=sum(slots_for(largest, host, free=False) for host in able),
-        free_now=sum(slots_for(largest, host, free=True) for host in able),
+    return concurrency(
+        requested,
+        sum(slots_for(largest, host, free=False) for host in able),
+        sum(slots_for(largest, host, free=True) for host in able),
+        project,
     )

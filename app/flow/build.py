@@ -7,6 +7,7 @@ Nothing here waits for a fork; the last one to end rings `verify`.
 from __future__ import annotations
 
 from app.domain import egress
+from app.domain.account import Project
 from app.domain.build_price import VERIFY_RETRIES, BuildPrice, price_build
 from app.domain.machine import Accelerator, Shape
 from app.domain.money import affordable_ns
@@ -25,15 +26,16 @@ def start(ports: Ports, project_id: str, definition: Definition, token: Token | 
     """Accept a build: `{"build_id", "name", "state"}`.
 
     Raises BadRequest(unknown_image, missing_file, shape_not_priced, bad_definition, cap_too_small),
-    Forbidden(egress_not_allowed), Conflict(idempotency_mismatch).
+    Forbidden(egress_not_allowed), Conflict(project_budget_exhausted, idempotency_mismatch).
     """
 
     def effect(receipt: ReceiptOf) -> Answer:
         _check(ports, definition)
         rate = ports.rates.rate(definition.shape)
-        priced = price_build(definition, rate)
+        project = ports.projects.get(project_id)
+        priced = price_build(definition, rate, project)
         build_id = new_id("build")
-        run = _run(ports, project_id, definition, priced, rate)
+        run = _run(ports, project, definition, priced, rate)
         template = _template(run, build_id, definition, priced)
         build = Build(
             build_id=build_id,
@@ -79,7 +81,7 @@ def _check_shape(shape: Shape, limits: Limits) -> None:
 
 
 def _run(
-    ports: Ports, project_id: str, definition: Definition, priced: BuildPrice, rate: Rate
+    ports: Ports, project: Project, definition: Definition, priced: BuildPrice, rate: Rate
 ) -> Run:
     spec = RunSpec(
         groups=(Group(definition.name, definition.repeat),),
@@ -98,10 +100,11 @@ def _run(
         concurrency=Concurrency(1 + definition.repeat, 0, 0),
         accelerator=Accelerator.TCG,
         expires_ns=now,
+        project=project,
     )
     return Run(
         run_id=new_id("run"),
-        project_id=project_id,
+        project_id=project.project_id,
         kind=RunKind.BUILD,
         state=RunState.ACTIVE,
         spec=spec,

@@ -23,7 +23,8 @@ def start(
     """Start a run: `{"run_id", "state", "quote"}`.
 
     Raises what `priced` raises, NotFound(unknown_quote), Conflict(quote_mismatch, quote_expired,
-    idempotency_mismatch).
+    idempotency_mismatch). Conflict(project_budget_exhausted) also when other runs have taken, since it was quoted, what
+    this one needs.
     """
 
     def effect(receipt: ReceiptOf) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from app.domain.build_price import price_build
+from app.domain.build_price import divide
 from app.domain.failure import Phase
 from app.domain.fork import EndReason
 from app.domain.ledger import START_WINDOW_NS
@@ -182,7 +182,7 @@ def _verification_forks(
     ports: Ports, claimed: Claimed, build: Build, bundle: Bundle
 ) -> tuple[Fork, ...]:
     rate = claimed.run.quote.rate
-    priced = price_build(build.definition, rate)
+    priced = divide(build.definition, rate, claimed.run.budget_micros)
     return tuple(
         Fork(
             fork_id=new_id("fork"),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from app.ports.bundle import HostPorts, Ports
+from app.ports.callers import Keys, Projects, Receipts
 from app.ports.store import (
     Attempts,
     Builds,
     Execs,
     Hosts,
-    Keys,
     Meter,
     Meters,
     Quotes,
-    Receipts,
     Runs,
     Snapshots,
 )
@@ -47,6 +46,7 @@ __all__ = [
     "Meter",
     "Meters",
     "Ports",
+    "Projects",
     "Quotes",
     "Receipts",
     "Runs",

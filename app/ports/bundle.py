@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.rates import RateCard
+from app.ports.callers import Keys, Projects, Receipts
 from app.ports.store import (
     Attempts,
     Builds,
     Execs,
     Hosts,
-    Keys,
     Meters,
     Quotes,
-    Receipts,
     Runs,
     Snapshots,
 )
@@ -37,6 +36,7 @@ class Ports:
     """What every process of the deployment has: rows, bells, clock, blobs, prices, limits."""
 
     keys: Keys
+    projects: Projects
     receipts: Receipts
     snapshots: Snapshots
     quotes: Quotes

@@ -1,7 +1,8 @@
 """The rows, by noun. Every method is one transaction; every write that follows a machine's work is fenced by its claim.
 
-Times that decide anything here (heartbeats, claims, ages, expiries) are the database's. Money moves by relative updates
-under the run's lock, and named constraints hold `budget = pool + granted + charged`, each at least 0.
+Times that decide anything here (heartbeats, claims, ages, expiries, months) are the database's. Money moves by relative
+updates under the run's lock, and named constraints hold `budget = pool + granted + charged`, each at least 0. What a
+project's live runs hold and its ended ones were charged is never above its month's budget.
 A database that is away raises Unavailable(database_away).
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.account import Key, Receipt
+from app.domain.account import Receipt
 from app.domain.checks import Check
 from app.domain.fork import EndReason
 from app.domain.machine import Fingerprint
@@ -28,36 +29,6 @@ from app.domain.run import (
 )
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
 from app.domain.statement import Life, Move
-
-
-class Keys(Protocol):
-    """Projects and their API keys."""
-
-    def create(self, project_id: str, name: str) -> tuple[Key, str]:
-        """A new key and its secret (`pmg_` and 256 random bits), which is not kept. Makes the project if need be."""
-        ...
-
-    def list(self) -> tuple[Key, ...]: ...
-
-    def revoke(self, key_id: str) -> Key:
-        """Twice is safe. Raises NotFound."""
-        ...
-
-    def project_of(self, secret: str) -> str:
-        """Raises Unauthorized(wrong_key, revoked_key)."""
-        ...
-
-
-class Receipts(Protocol):
-    """Answers already given, by idempotency key. They are written with the effect (`Runs.start`, `Builds.start`)."""
-
-    def find(self, project_id: str, key: str) -> Receipt | None:
-        """None after 24 h."""
-        ...
-
-    def keep(self, project_id: str, receipt: Receipt) -> None:
-        """Write the receipt of an effect that is safe to bring about twice. Raises Conflict(idempotency_race)."""
-        ...
 
 
 class Snapshots(Protocol):
@@ -95,7 +66,7 @@ class Runs(Protocol):
         """Rows, budget and grants in one transaction; what waits has waited from now on, by the database's clock.
 
         Raises Conflict(idempotency_race): read the receipt and answer it. NotFound(unknown_snapshot) if a version was
-        deleted meanwhile.
+        deleted meanwhile. Conflict(project_budget_exhausted) if the project's month has less left than the budget.
         """
         ...
 
@@ -323,11 +294,16 @@ class Hosts(Protocol):
         ...
 
     def waiting(self, limit: int) -> tuple[Waiting, ...]:
-        """Queued forks that are placed nowhere and not asked to stop, oldest run first, by index."""
+        """Queued forks that are placed nowhere and not asked to stop, oldest run first, by index.
+
+        Of a project with a limit no more than may be placed now.
+        """
         ...
 
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
-        """Reserve room and place; those whose room is gone meanwhile, or that were placed already, are left out."""
+        """Reserve room and place; those whose room, or whose project's, is gone meanwhile, or that were placed
+        already, are left out.
+        """
         ...
 
     def unassign_dead(self) -> int:

@@ -12,6 +12,7 @@ from app.domain.failure import Failure
 from app.domain.fork import OUTCOMES, EndReason, ForkState, move
 from app.domain.run import Fork, Run, RunState
 from app.errors import Conflict
+from infra.store.budgets import settle_budget
 from infra.store.engine import pages
 from infra.store.money import Entry, book
 from infra.store.room import give_back
@@ -65,7 +66,7 @@ def returned(fork: Fork) -> Entry:
 
 
 def end_run_if_done(at: Connection, run: Run, now_ns: int) -> Run:
-    """The run ends with its last fork."""
+    """The run ends with its last fork, and its project has again what was not charged."""
     live = select(forks.c.fork_id).where(forks.c.run_id == run.run_id, is_live).limit(1)
     if at.execute(live).first() is not None:
         return run
@@ -75,6 +76,7 @@ def end_run_if_done(at: Connection, run: Run, now_ns: int) -> Run:
         .where(runs.c.run_id == run.run_id)
         .values(state=done.state, ended_ns=done.ended_ns)
     )
+    settle_budget(at, done)
     return done
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Select, func, or_, select, update
 
-from app.domain.machine import Fingerprint, Shape
+from app.domain.machine import Fingerprint
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
 from app.domain.placement import Host, Placement, Waiting
 from app.errors import NotFound
 from infra.store.engine import AnyRow, Database, insert_new, locked, pages
-from infra.store.room import give_back, reserve
+from infra.store.room import Place, give_back, reserve
 from infra.store.rows import NEEDS, lock_forks, shape_of, waiting_of
-from infra.store.tables import builds, forks, hosts, is_live, is_queued, runs
+from infra.store.tables import builds, forks, hosts, is_live, is_queued, projects, runs
 
 ALIVE_NS = 15 * NS_PER_SECOND
 LISTED_NS = 24 * NS_PER_HOUR
+IS_UNPLACED = (is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None))
+
+OLDEST_FIRST = (runs.c.created_ns, runs.c.run_id, forks.c.index)
 
 
 class Hosts:
@@ -59,25 +62,28 @@ class Hosts:
             return hosts_of(at, self._database.now_ns(at))
 
     def waiting(self, limit: int) -> tuple[Waiting, ...]:
+        # Behind a project that is at its limit nobody else waits: it is listed as far as its limit has room.
+        within = or_(projects.c.max_forks.is_(None), forks.c.fork_id.in_(_in_turn()))
+        first = (
+            select(*NEEDS, builds.c.build_id)
+            .join(runs, runs.c.run_id == forks.c.run_id)
+            .join(projects, projects.c.project_id == forks.c.project_id)
+            .outerjoin(builds, builds.c.template_fork_id == forks.c.fork_id)
+            .where(*IS_UNPLACED, within)
+            .order_by(*OLDEST_FIRST)
+            .limit(limit)
+        )
         with self._database.read() as at:
-            rows = at.execute(
-                select(*NEEDS, builds.c.build_id)
-                .join(runs, runs.c.run_id == forks.c.run_id)
-                .outerjoin(builds, builds.c.template_fork_id == forks.c.fork_id)
-                .where(is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None))
-                .order_by(runs.c.created_ns, runs.c.run_id, forks.c.index)
-                .limit(limit)
-            )
-            return tuple(waiting_of(row, row.build_id) for row in rows)
+            return tuple(waiting_of(row, row.build_id) for row in at.execute(first))
 
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
         by_fork = {each.fork_id: each for each in placements}
         with self._database.write() as at:
-            shapes = _lock_unplaced(at, by_fork)
-            unplaced = [each for fork_id, each in by_fork.items() if fork_id in shapes]
-            fitting = _fitting(at, unplaced, shapes)
+            places = _lock_unplaced(at, by_fork)
+            unplaced = [each for fork_id, each in by_fork.items() if fork_id in places]
+            fitting = _allowed(at, _fitting(at, unplaced, places), places)
             _place(at, fitting)
-            reserve(at, ((each.host_id, shapes[each.fork_id]) for each in fitting))
+            reserve(at, (places[each.fork_id] for each in fitting))
         return tuple(fitting)
 
     def unassign_dead(self) -> int:
@@ -101,6 +107,20 @@ class Hosts:
                 .order_by(forks.c.host_id, build_id)
             )
             return tuple((row.host_id, row.build_id, row.waiting) for row in rows)
+
+
+def _in_turn() -> Select[tuple[str]]:
+    """Unplaced forks of limited projects, of each the oldest that its limit has room for."""
+    turn = func.row_number().over(partition_by=forks.c.project_id, order_by=OLDEST_FIRST)
+    room = (projects.c.max_forks - projects.c.live_forks).label("room")
+    turns = (
+        select(forks.c.fork_id, turn.label("turn"), room)
+        .join(runs, runs.c.run_id == forks.c.run_id)
+        .join(projects, projects.c.project_id == forks.c.project_id)
+        .where(*IS_UNPLACED, projects.c.max_forks.is_not(None))
+        .subquery()
+    )
+    return select(turns.c.fork_id).where(turns.c.turn <= turns.c.room)
 
 
 def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:
@@ -150,20 +170,20 @@ def _reserved(at: Connection, host_id: str) -> tuple[int, int, int]:
     return int(memory), int(disk), int(count)
 
 
-def _lock_unplaced(at: Connection, fork_ids: Iterable[str]) -> dict[str, Shape]:
-    """Those of the forks that still wait for a place, locked, with their shapes."""
-    unplaced = select(*NEEDS).where(
-        is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None)
-    )
-    shapes: dict[str, Shape] = {}
-    for page in pages(sorted(fork_ids)):
+def _lock_unplaced(at: Connection, chosen: Mapping[str, Placement]) -> dict[str, Place]:
+    """Those of the forks that still wait for a place, locked, with the room that each is to take."""
+    unplaced = select(*NEEDS, forks.c.project_id).where(*IS_UNPLACED)
+    places: dict[str, Place] = {}
+    for page in pages(sorted(chosen)):
         named = unplaced.where(forks.c.fork_id.in_(page)).order_by(forks.c.fork_id)
-        shapes |= {row.fork_id: shape_of(row) for row in at.execute(locked(named))}
-    return shapes
+        for row in at.execute(locked(named)):
+            host_id = chosen[row.fork_id].host_id
+            places[row.fork_id] = Place(host_id, row.project_id, shape_of(row))
+    return places
 
 
 def _fitting(
-    at: Connection, placements: list[Placement], shapes: dict[str, Shape]
+    at: Connection, placements: list[Placement], places: dict[str, Place]
 ) -> list[Placement]:
     """Those of the placements, in their order, that the locked hosts have room for."""
     named = sorted({each.host_id for each in placements})
@@ -174,12 +194,36 @@ def _fitting(
     fitting = []
     for each in placements:
         memory, disk, slots = left.get(each.host_id, (0, 0, 0))
-        shape = shapes[each.fork_id]
+        shape = places[each.fork_id].shape
         after = (memory - shape.memory_mib, disk - shape.disk_gib, slots - 1)
         if min(after) >= 0:
             left[each.host_id] = after
             fitting.append(each)
     return fitting
+
+
+def _allowed(
+    at: Connection, placements: list[Placement], places: dict[str, Place]
+) -> list[Placement]:
+    """Those of the placements, in their order, that the limits of their projects, locked, allow."""
+    named = sorted({places[each.fork_id].project_id for each in placements})
+    rows = at.execute(
+        locked(
+            select(projects).where(projects.c.project_id.in_(named)).order_by(projects.c.project_id)
+        )
+    )
+    left = {
+        row.project_id: row.max_forks - row.live_forks for row in rows if row.max_forks is not None
+    }
+    allowed = []
+    for each in placements:
+        project_id = places[each.fork_id].project_id
+        if left.get(project_id) == 0:
+            continue
+        if project_id in left:
+            left[project_id] -= 1
+        allowed.append(each)
+    return allowed
 
 
 def _place(at: Connection, fitting: list[Placement]) -> None:

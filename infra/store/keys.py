@@ -20,7 +20,7 @@ PREFIX_LENGTH = 12
 
 
 class Keys:
-    """`app.ports.store.Keys`. A process that checks no keys (a host) is given no `secret`."""
+    """`app.ports.callers.Keys`. A process that checks no keys (a host) is given no `secret`."""
 
     def __init__(self, database: Database, secret: bytes | None) -> None:
         self._database = database

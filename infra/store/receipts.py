@@ -15,7 +15,7 @@ KEPT_NS = 24 * NS_PER_HOUR
 
 
 class Receipts:
-    """`app.ports.store.Receipts`."""
+    """`app.ports.callers.Receipts`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

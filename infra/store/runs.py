@@ -14,6 +14,7 @@ from app.domain.run import Attempt, Fork, Role, Run, RunKind
 from app.domain.statement import Life, Move
 from app.errors import Conflict, NotFound
 from infra.store import statements
+from infra.store.budgets import commit_budget
 from infra.store.ending import end_waiting, over
 from infra.store.engine import AnyRow, Database, pages
 from infra.store.money import book_budget
@@ -145,7 +146,10 @@ class Runs:
 
 
 def insert_run(at: Connection, run: Run, its_forks: tuple[Fork, ...], now_ns: int) -> None:
-    """A run with its labels, its forks and the money that they begin with."""
+    """A run with its labels, its forks and the money that they begin with.
+
+    Raises Conflict(project_budget_exhausted).
+    """
     if sum(fork.grant_micros for fork in its_forks) != run.granted_micros:
         raise ValueError(f"the grants of {run.run_id}'s forks do not add up to what is granted")
     spec = run.spec
@@ -166,6 +170,7 @@ def insert_run(at: Connection, run: Run, its_forks: tuple[Fork, ...], now_ns: in
     )
     insert_forks(at, its_forks, now_ns)
     book_budget(at, run, now_ns)
+    commit_budget(at, run, now_ns)
 
 
 def _run_of(at: Connection, project_id: str, run_id: str) -> Run:

@@ -12,6 +12,7 @@ from infra.store.hosts import Hosts
 from infra.store.keys import Keys
 from infra.store.meters import Meters
 from infra.store.migrate import upgrade
+from infra.store.projects import Projects
 from infra.store.quotes import Quotes
 from infra.store.receipts import Receipts
 from infra.store.runs import Runs
@@ -20,10 +21,11 @@ from infra.store.snapshots import Snapshots
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Every Protocol of `app.ports.store`, on one database."""
+    """Every Protocol of `app.ports.callers` and `app.ports.store`, on one database."""
 
     database: Database
     keys: Keys
+    projects: Projects
     receipts: Receipts
     snapshots: Snapshots
     quotes: Quotes
@@ -56,6 +58,7 @@ def create_store(
     return Stores(
         database=database,
         keys=Keys(database, key_secret),
+        projects=Projects(database),
         receipts=Receipts(database),
         snapshots=Snapshots(database),
         quotes=Quotes(database),

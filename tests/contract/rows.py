@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from app.domain.account import month_of
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.money import NS_PER_SECOND
@@ -21,6 +23,8 @@ from infra.store.tables import (
     is_live,
     is_open,
     ledger,
+    project_months,
+    projects,
     runs,
 )
 from tests import builders as a
@@ -92,6 +96,7 @@ class Rows:
             _check_runs(at)
             _check_leases(at)
             _check_rooms(at)
+            _check_projects(at)
 
 
 def _check_runs(at: Connection) -> None:
@@ -139,6 +144,26 @@ def _check_rooms(at: Connection) -> None:
         )
         assert host.free_memory_mib == host.memory_mib - _sum(at, forks.c.memory_mib, *here)
         assert host.free_disk_gib == host.disk_gib - _sum(at, forks.c.disk_gib, *here)
+
+
+def _check_projects(at: Connection) -> None:
+    """A month holds the budgets of its live runs and the charges of its ended ones; a limit, the placed forks."""
+    held: Counter[tuple[str, str]] = Counter()
+    for run in at.execute(select(runs)):
+        of_month = (run.project_id, month_of(run.created_ns))
+        held[of_month] += run.charged_micros if run.state == "ended" else run.budget_micros
+    months = {(row.project_id, row.month): row for row in at.execute(select(project_months))}
+    assert {of_month: row.committed_micros for of_month, row in months.items()} == {
+        of_month: held[of_month] for of_month in months
+    }
+    assert held.keys() <= months.keys()
+    for row in months.values():
+        assert row.budget_micros is None or row.committed_micros <= row.budget_micros
+    for project in at.execute(select(projects)):
+        placed = (forks.c.project_id == project.project_id, forks.c.host_id.is_not(None), is_live)
+        count = at.execute(select(func.count()).where(*placed)).scalar_one()
+        assert project.live_forks == count
+        assert project.max_forks is None or count <= project.max_forks
 
 
 def _sum(at: Connection, column: Any, *conditions: Any) -> int:

@@ -170,6 +170,7 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
     """The control plane's ports: these rows, the test's rate card and limits."""
     return Ports(
         keys=stores.keys,
+        projects=stores.projects,
         receipts=stores.receipts,
         snapshots=stores.snapshots,
         quotes=stores.quotes,

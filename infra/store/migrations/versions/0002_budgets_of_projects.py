@@ -13,6 +13,7 @@ MONTH = {
     "sqlite": "strftime('%Y-%m', created_ns / 1000000000, 'unixepoch')",
     "postgresql": "to_char(to_timestamp(created_ns / 1000000000) AT TIME ZONE 'UTC', 'YYYY-MM')",
 }
+RUN = ("project_id", "created_ns", "state", "budget_micros", "charged_micros")
 
 
 def upgrade() -> None:
@@ -67,10 +68,15 @@ def _add_months() -> None:
         ),
         sa.PrimaryKeyConstraint("project_id", "month", name="pk_project_month"),
     )
-    month = MONTH[op.get_context().dialect.name]
-    op.execute(
-        "INSERT INTO project_month (project_id, month, committed_micros) "
-        f"SELECT project_id, {month}, "
-        "sum(CASE WHEN state = 'ended' THEN charged_micros ELSE budget_micros END) "
-        f"FROM run GROUP BY project_id, {month}"
-    )
+    _begin_months()
+
+
+def _begin_months() -> None:
+    """What the runs so far hold and were charged, each in the month that it began in."""
+    run = sa.table("run", *map(sa.column, RUN))
+    month = sa.literal_column(MONTH[op.get_context().dialect.name])
+    held = sa.case((run.c.state == "ended", run.c.charged_micros), else_=run.c.budget_micros)
+    months = sa.select(run.c.project_id, month, sa.func.sum(held)).group_by(run.c.project_id, month)
+    columns = ("project_id", "month", "committed_micros")
+    project_month = sa.table("project_month", *map(sa.column, columns))
+    op.execute(sa.insert(project_month).from_select(columns, months))

@@ -1,0 +1,61 @@
+"""Who calls: projects with their limits, their keys, and the answers that were given. Rows like those of `store.py`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from app.domain.account import Account, Key, Limits, Project, Receipt
+
+
+class Keys(Protocol):
+    """Projects and their API keys."""
+
+    def create(self, project_id: str, name: str) -> tuple[Key, str]:
+        """A new key and its secret (`pmg_` and 256 random bits), which is not kept. Makes the project if need be."""
+        ...
+
+    def list(self) -> tuple[Key, ...]: ...
+
+    def revoke(self, key_id: str) -> Key:
+        """Twice is safe. Raises NotFound."""
+        ...
+
+    def project_of(self, secret: str) -> str:
+        """Raises Unauthorized(wrong_key, revoked_key)."""
+        ...
+
+
+class Projects(Protocol):
+    """Limits above those of a run, in the present month of UTC by the database's clock."""
+
+    def get(self, project_id: str) -> Project:
+        """A project that nobody has made has no limits."""
+        ...
+
+    def account(self, project_id: str) -> Account:
+        """With what the month's runs were charged, all of one instant. Raises NotFound(unknown_project)."""
+        ...
+
+    def list(self) -> tuple[Account, ...]:
+        """All projects, by name."""
+        ...
+
+    def set_limits(self, project_id: str, changes: Limits) -> None:
+        """Change limits, of this month and those to come; makes the project if need be.
+
+        A limit is never below what is given out already: Conflict(budget_committed, forks_are_live), and nothing is
+        changed. Raises BadRequest for a name that no project may have.
+        """
+        ...
+
+
+class Receipts(Protocol):
+    """Answers already given, by idempotency key. They are written with the effect (`Runs.start`, `Builds.start`)."""
+
+    def find(self, project_id: str, key: str) -> Receipt | None:
+        """None after 24 h."""
+        ...
+
+    def keep(self, project_id: str, receipt: Receipt) -> None:
+        """Write the receipt of an effect that is safe to bring about twice. Raises Conflict(idempotency_race)."""
+        ...
