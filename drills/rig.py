@@ -1,0 +1,70 @@
+"""One real stack on a PostgreSQL of its own, reached through a forwarder that can cut it off."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.stack import running
+from drills import postgres
+from drills.forwarder import Forwarder
+from drills.postgres import Postgres
+from infra.settings import load
+from infra.stack.process import Process
+from infra.stack.records import Places, read_processes
+from promigence import Promigence
+
+# Twice the forks of a step: no fork waits for a slot, and none is lost on the way to the next seed.
+SLOTS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """The running stack, its database past the forwarder, and the forwarder."""
+
+    client: Promigence
+    places: Places
+    postgres: Postgres
+    forwarder: Forwarder
+
+    @property
+    def machines(self) -> Path:
+        """Where each machine has a directory."""
+        return self.places.directory / "machines"
+
+    def parts(self) -> dict[str, Process]:
+        """The stack's processes that live now, by name."""
+        written = read_processes(self.places)
+        return {name: process for name, process in written.items() if process.alive()}
+
+    def kill_part(self, name: str) -> bool:
+        """Kill a part as a crash would; False when it is not up. Its supervisor starts it again."""
+        process = self.parts().get(name)
+        if process is None:
+            return False
+        process.signal(signal.SIGKILL)
+        return True
+
+
+@contextlib.contextmanager
+def rigged(directory: Path) -> Iterator[Rig]:
+    """All of it up, in a directory of its own; all of it gone at the end. Logs of an error are kept, as the demo's are.
+
+    Raises subprocess.CalledProcessError, BlockingIOError as `demo.stack.running` does.
+    """
+    with postgres.running() as server:
+        forwarder = Forwarder(server.socket)
+        try:
+            environment = {
+                "PROMIGENCE_DATABASE_URL": server.url_by(forwarder.port),
+                "PROMIGENCE_HOST_SLOTS": str(SLOTS),
+            }
+            with running(directory, environment=environment) as stack:
+                settings = load(directory)
+                places = Places(settings.dir, settings.sockets)
+                yield Rig(stack.client, places, server, forwarder)
+        finally:
+            forwarder.close()

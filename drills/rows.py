@@ -1,0 +1,85 @@
+"""What the database says of one run, and of what is not finished: plain rows, read by no code of the product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from drills.postgres import Postgres
+
+_NOT_FINAL = {
+    "run": "SELECT run_id AS id FROM run WHERE state <> 'ended'",
+    "fork": "SELECT fork_id AS id FROM fork WHERE state <> 'ended' OR grant_micros <> 0",
+    "attempt": "SELECT attempt_id AS id FROM attempt WHERE closed_boot_ns IS NULL",
+    "exec": "SELECT exec_id AS id FROM exec WHERE state IN ('queued', 'running')",
+}
+_HOSTS = "SELECT host_id, slots, free_slots, memory_mib, free_memory_mib, disk_gib, free_disk_gib FROM host"
+_RUN = (
+    "SELECT budget_micros, pool_micros, granted_micros, charged_micros, micros_per_hour"
+    " FROM run WHERE run_id = %s"
+)
+_LEDGER = (
+    "SELECT sum(pool_micros) AS pool, sum(granted_micros) AS granted, sum(charged_micros) AS charged"
+    " FROM ledger WHERE run_id = %s"
+)
+_ATTEMPTS = (
+    "SELECT attempt_id, fork_id, number, opened_boot_ns, closed_boot_ns, lease_ns, charged_micros,"
+    " verification_micros, tasks_micros, environment_micros FROM attempt WHERE run_id = %s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One machine's life as it was charged. Times are the host's CLOCK_BOOTTIME in ns."""
+
+    attempt_id: str
+    fork_id: str
+    number: int
+    opened_boot_ns: int
+    closed_boot_ns: int | None
+    lease_ns: int
+    charged_micros: int
+    verification_micros: int
+    tasks_micros: int
+    environment_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A run's money: what its row says, and the sums of its ledger (pool, granted, charged)."""
+
+    budget_micros: int
+    pool_micros: int
+    granted_micros: int
+    charged_micros: int
+    micros_per_hour: int
+    booked: tuple[int, int, int]
+    attempts: tuple[Attempt, ...]
+
+
+def account_of(postgres: Postgres, run_id: str) -> Account:
+    """Everything that was booked for a run."""
+    (run,) = postgres.rows(_RUN, run_id)
+    (booked,) = postgres.rows(_LEDGER, run_id)
+    return Account(
+        **run,
+        booked=(int(booked["pool"]), int(booked["granted"]), int(booked["charged"])),
+        attempts=tuple(Attempt(**row) for row in postgres.rows(_ATTEMPTS, run_id)),
+    )
+
+
+def unfinished(postgres: Postgres) -> list[str]:
+    """Rows that are not final, and room of hosts that was not given back."""
+    waiting = [
+        f"{table} {row['id']} is not final"
+        for table, statement in _NOT_FINAL.items()
+        for row in postgres.rows(statement)
+    ]
+    return waiting + [line for row in postgres.rows(_HOSTS) for line in _kept_room(row)]
+
+
+def _kept_room(row: dict[str, Any]) -> Iterator[str]:
+    for whole in ("slots", "memory_mib", "disk_gib"):
+        if row[f"free_{whole}"] != row[whole]:
+            yield f"host {row['host_id']} has {row[f'free_{whole}']} of {row[whole]} {whole} free"
