@@ -67,6 +67,7 @@ def control(settings: Settings) -> Iterator[Control]:
             builds=store.builds,
             hosts=store.hosts,
             meters=store.meters,
+            usage=store.usage,
             bells=bells,
             blobs=FolderBlobs(settings.dir / "blobs"),
             clock=HostClock(),

@@ -21,6 +21,7 @@ from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
 from workers.rates import rates
+from workers.usage import usage
 
 # Each command imports what it needs by itself: a stack starts five processes at once, often on two cores, and what
 # serves the API is a second of processor time that the others need not spend.
@@ -34,6 +35,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
 app.add_typer(keys, name="keys")
 app.add_typer(rates, name="rates")
+app.command()(usage)
 
 Dir = Annotated[Path, typer.Option("--dir", help="Where the stack keeps what is its own.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

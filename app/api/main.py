@@ -23,6 +23,7 @@ from app.api.routes import (
     quotes,
     runs,
     snapshots,
+    usage,
 )
 from app.api.schemas.error import ErrorAnswer
 from app.errors import Unavailable
@@ -41,6 +42,7 @@ ROUTERS = (
     files.router,
     snapshots.router,
     builds.router,
+    usage.router,
     hosts.router,
     health.router,
 )

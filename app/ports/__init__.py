@@ -15,6 +15,7 @@ from app.ports.store import (
     Runs,
     Snapshots,
 )
+from app.ports.usage import Usage
 from app.ports.world import (
     Bells,
     Blobs,
@@ -51,6 +52,7 @@ __all__ = [
     "Receipts",
     "Runs",
     "Snapshots",
+    "Usage",
     "Waiter",
     "Wakes",
 ]

@@ -16,6 +16,7 @@ from app.ports.store import (
     Runs,
     Snapshots,
 )
+from app.ports.usage import Usage
 from app.ports.world import Bells, Blobs, Bundles, Clock, Guest, Images, Machines
 
 
@@ -46,6 +47,7 @@ class Ports:
     builds: Builds
     hosts: Hosts
     meters: Meters
+    usage: Usage
     bells: Bells
     blobs: Blobs
     clock: Clock

@@ -17,11 +17,12 @@ from infra.store.quotes import Quotes
 from infra.store.receipts import Receipts
 from infra.store.runs import Runs
 from infra.store.snapshots import Snapshots
+from infra.store.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Every Protocol of `app.ports.callers` and `app.ports.store`, on one database."""
+    """Every Protocol of `app.ports.callers`, `app.ports.store` and `app.ports.usage`, on one database."""
 
     database: Database
     keys: Keys
@@ -35,6 +36,7 @@ class Stores:
     builds: Builds
     hosts: Hosts
     meters: Meters
+    usage: Usage
 
     def migrate(self) -> None:
         """Bring the schema up to this release's. Twice is safe, also at the same time. Raises Unavailable."""
@@ -68,4 +70,5 @@ def create_store(
         builds=Builds(database),
         hosts=Hosts(database),
         meters=Meters(database),
+        usage=Usage(database),
     )

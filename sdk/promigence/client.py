@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from types import TracebackType
 
 import httpx2
 
 from promigence._engine import Engine, Pace
+from promigence._steps import usage
 from promigence._version import __version__
 from promigence.errors import ConfigError
 from promigence.resources import Forks, Hosts, Runs, Snapshots
+from promigence.types import Usage
+from promigence.types.usage import By
 
 __all__ = ["Promigence"]
 
@@ -56,6 +60,22 @@ class Promigence:
         self.forks = Forks(self._engine)
         self.snapshots = Snapshots(self._engine)
         self.hosts = Hosts(self._engine)
+
+    def usage(
+        self,
+        from_: str | None = None,
+        until: str | None = None,
+        *,
+        by: By | Sequence[By] = "day",
+    ) -> Usage:
+        """What was charged and, apart from it, what the cloud is estimated to have cost.
+
+        `from_` and `until` are dates (`2026-11-01`) or instants (`2026-11-01T17:00:00Z`), rounded outwards to whole
+        hours of UTC; left out they are the beginning of this month and now. `by` is what the rows stand for, one or
+        several. Raises BadRequest (`bad_window`, `too_many_rows`).
+        """
+        asked = (by,) if isinstance(by, str) else by
+        return self._engine.run(usage.read(from_, until, asked, self._engine.terms()))
 
     def close(self) -> None:
         """End the connections. Twice is safe."""

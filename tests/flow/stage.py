@@ -180,6 +180,7 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
         builds=stores.builds,
         hosts=stores.hosts,
         meters=stores.meters,
+        usage=stores.usage,
         bells=bells,
         blobs=FolderBlobs(folder / "blobs"),
         clock=clock,

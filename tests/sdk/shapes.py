@@ -23,7 +23,11 @@ from promigence.types import (
     Snapshot,
     Started,
     Totals,
+    Usage,
+    UsageAmounts,
+    UsageRow,
 )
+from promigence.types.usage import By
 
 INSTANT = "2026-11-30T17:20:04Z"
 
@@ -301,4 +305,49 @@ def host() -> Host:
         "mounted": ["task-suite@1"],
         "missing": ["kvm"],
         "heartbeat_age_seconds": 1.0,
+    }
+
+
+def usage_amounts(charged_usd: float = 1.25, idle_usd: float | None = None) -> UsageAmounts:
+    return {
+        "forks": 3,
+        "attempts": 4,
+        "fork_seconds": 5400.0,
+        "charged_usd": charged_usd,
+        "verification_usd": 0.25,
+        "tasks_usd": charged_usd - 0.25,
+        "environment_usd": 0.0,
+        "accruing_usd": 0.000001,
+        "estimate": {
+            "committed_usd": None if idle_usd is None else idle_usd + 0.5,
+            "used_usd": 0.5,
+            "used_by_others_usd": None if idle_usd is None else 0.0,
+            "idle_usd": idle_usd,
+            "overflow_usd": 0.125,
+            "on_demand_equivalent_usd": 2.5,
+            "unpriced_fork_seconds": 0.0,
+        },
+    }
+
+
+def usage(by: By = "day", named: str = "2026-11-30") -> Usage:
+    """One row and its total."""
+    row: UsageRow = {
+        "hour": named if by == "hour" else None,
+        "day": named if by == "day" else None,
+        "project": named if by == "project" else None,
+        "snapshot": named if by == "snapshot" else None,
+        **usage_amounts(),
+    }
+    return {
+        "from": "2026-11-01T00:00:00.000Z",
+        "until": "2026-11-30T18:00:00.000Z",
+        "as_of": INSTANT,
+        "complete_until": "2026-11-30T17:19:04.000Z",
+        "project": "default",
+        "by": [by],
+        "rows": [row],
+        "total": usage_amounts(idle_usd=0.75),
+        "card_version": "1",
+        "note": "The estimate is no bill.",
     }

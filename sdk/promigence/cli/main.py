@@ -12,6 +12,7 @@ from promigence.cli.forks import forks
 from promigence.cli.runs import runs
 from promigence.cli.session import AsJson, session
 from promigence.cli.snapshots import snapshots
+from promigence.cli.usage import usage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.add_typer(runs, name="runs")
 app.add_typer(forks, name="forks")
 app.add_typer(snapshots, name="snapshots")
+app.command()(usage)
 
 
 @app.callback()

@@ -53,6 +53,7 @@ from promigence.types.terms import (
     Shape,
     StartTerms,
 )
+from promigence.types.usage import Usage, UsageAmounts, UsageEstimate, UsageRow
 
 __all__ = [
     "Build",
@@ -92,4 +93,8 @@ __all__ = [
     "Started",
     "Totals",
     "Uploaded",
+    "Usage",
+    "UsageAmounts",
+    "UsageEstimate",
+    "UsageRow",
 ]

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.api.context import Ctx, Project
+from app.api.schemas.usage import Usage
+from app.flow.usage import read_asked, usage
+
+router = APIRouter(tags=["usage"])
+
+Moment = Annotated[str | None, Query(max_length=64)]
+From = Annotated[str | None, Query(alias="from", max_length=64)]
+By = Annotated[str, Query(max_length=64)]
+
+
+@router.get("/v1/usage", response_model=Usage)
+async def get_usage(
+    context: Ctx,
+    project_id: Project,
+    begin: From = None,
+    until: Moment = None,
+    by: By = "day",
+) -> dict[str, object]:
+    """What the project was charged and, apart from it, its part of what the cloud is estimated to have cost."""
+    asked = read_asked(begin, until, by)
+    return await context.run(usage, context.ports, project_id, asked)

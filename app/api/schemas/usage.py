@@ -1,0 +1,62 @@
+"""The usage statement."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from app.api.schemas.base import Answer, Instant
+
+
+class Estimate(Answer):
+    """An estimate, never a charge. `committed = used + used_by_others + idle`, in whole hours of the deployment.
+
+    Those three are null in a row of a project or a snapshot: what nobody used is nobody's.
+    """
+
+    committed_usd: float | None
+    used_usd: float
+    used_by_others_usd: float | None
+    idle_usd: float | None
+    overflow_usd: float
+    on_demand_equivalent_usd: float
+    unpriced_fork_seconds: float
+
+
+class Amounts(Answer):
+    """`charged` is the sum of verification, tasks and environment; `accruing` is of machines that still live."""
+
+    forks: int
+    attempts: int
+    fork_seconds: float
+    charged_usd: float
+    verification_usd: float
+    tasks_usd: float
+    environment_usd: float
+    accruing_usd: float
+    estimate: Estimate
+
+
+class UsageRow(Amounts):
+    """What it stands for is told by those of the four that were asked for; the others are null."""
+
+    hour: Instant | None
+    day: str | None
+    project: str | None
+    snapshot: str | None
+
+
+class Usage(Answer):
+    """The rows add up to the total. Hours from `complete_until` on may still gain."""
+
+    begin: Instant = Field(alias="from")
+    until: Instant
+    as_of: Instant
+    complete_until: Instant
+    project: str | None
+    by: list[Literal["hour", "day", "project", "snapshot"]]
+    rows: list[UsageRow]
+    total: Amounts
+    card_version: str
+    note: str
