@@ -8,6 +8,7 @@ from enum import StrEnum
 from app.domain.checks import Check
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState, Outcome
+from app.domain.ledger import Purse
 from app.domain.machine import RestoreKey, Shape
 from app.domain.money import NS_PER_SECOND
 from app.domain.quote import Quote
@@ -95,6 +96,10 @@ class Run:
     charged_micros: int
     created_ns: int
     ended_ns: int | None = None
+
+    @property
+    def purse(self) -> Purse:
+        return Purse(self.budget_micros, self.pool_micros, self.granted_micros, self.charged_micros)
 
 
 class Role(StrEnum):
@@ -188,7 +193,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How an attempt is closed. `then` None sends the fork back to wait for another machine (a replacement)."""
+    """How an attempt is closed. `then` None sends the fork back to wait for another machine (a replacement).
+
+    `boot_id` is that of the reading `closed_boot_ns`; None means the attempt's own.
+    """
 
     closed_boot_ns: int
     then: EndReason | None
@@ -196,6 +204,7 @@ class Closing:
     failure: Failure | None = None
     checks: tuple[Check, ...] = ()
     late_ns: int = 0
+    boot_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,24 @@ dropped: rows are the new holder's, and so is the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from app.domain.checks import Check
 from app.domain.death import end_of, fault_of
 from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
-from app.domain.machine import TAIL_BYTES, CommandEnd, Death
+from app.domain.machine import TAIL_BYTES, CommandEnd, Death, DeathCause
+from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
     Claimed,
     Closed,
     Closing,
     Exec,
     ExecPurpose,
+    ExecResult,
     ExecSpec,
     Fork,
     GuestFaults,
@@ -29,11 +32,16 @@ from app.domain.run import (
 )
 from app.domain.snapshot import Definition
 from app.domain.spec import command, targets
-from app.errors import EnvironmentFault, FailureKind, StaleClaim
+from app.errors import EnvironmentFault, FailureKind, StaleClaim, Unavailable
 from app.ports import HostPorts, Ports
 
 CHANNEL_FAULTS = frozenset({FailureKind.GUEST_LOST, FailureKind.GUEST_HUNG})
 COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
+# How long an end waits for the database; afterwards recovery comes to it again, and knows less of it.
+PATIENCE_NS = 60 * NS_PER_SECOND
+PATIENCE_PAUSE_S = 0.5
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -41,6 +49,21 @@ def late_results_dropped() -> Iterator[None]:
     """Around whatever acts under a claim: losing it is not an error, there is only nothing more to do."""
     with suppress(StaleClaim):
         yield
+
+
+def patiently(ports: Ports, act: Callable[[], T]) -> T:
+    """Do what an attempt cannot go on without, again and again while the database is away for up to a minute.
+
+    Raises its Unavailable then.
+    """
+    last_ns = ports.clock.boot_ns() + PATIENCE_NS
+    while True:
+        try:
+            return act()
+        except Unavailable:
+            if ports.clock.boot_ns() > last_ns:
+                raise
+        ports.clock.pause(PATIENCE_PAUSE_S)
 
 
 def definition_of(ports: Ports, claimed: Claimed) -> Definition:
@@ -75,9 +98,10 @@ def launch(
 
 def begin(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
     """Commit the intent of a command and start it; False if another worker did. Raises EnvironmentFault."""
-    if asked.spec is None or ports.execs.intend(claimed, asked) is None:
+    spec = asked.spec
+    if spec is None or patiently(ports, lambda: ports.execs.intend(claimed, asked)) is None:
         return False
-    start_intended(ports, host, claimed, asked.exec_id, asked.spec)
+    start_intended(ports, host, claimed, asked.exec_id, spec)
     return True
 
 
@@ -93,7 +117,8 @@ def start_intended(
 def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | None = None) -> None:
     """Verification is over (`tested` is its own test, if it ran): the fork is ready, and a run's command starts."""
     checks = claimed.fork.checks if tested is None else (*claimed.fork.checks, _own_test(tested))
-    claimed = ports.attempts.ready(claimed, ports.clock.boot_ns(), checks)
+    ready_ns = ports.clock.boot_ns()
+    claimed = patiently(ports, lambda: ports.attempts.ready(claimed, ready_ns, checks))
     ports.bells.fork(host.host_id)  # there is room for the next to come up
     if tested is not None:
         ports.execs.finish(claimed, tested)
@@ -121,8 +146,8 @@ def fail(
     ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault, phase: Phase
 ) -> None:
     """Close an attempt that the environment failed: replaced where the rules allow it, else the fork ends."""
-    present = ports.attempts.get(claimed.attempt.attempt_id) or claimed
-    name = present.attempt.attempt_id
+    name = claimed.attempt.attempt_id
+    present = patiently(ports, lambda: ports.attempts.get(name)) or claimed
     death = _death_behind(host, name, fault)
     if death is not None:
         reason = end_of(present, death)
@@ -177,7 +202,10 @@ def close(
     failed: Failure | None = None,
     more_forks: tuple[Fork, ...] = (),
 ) -> Closed:
-    """End the machine, then the attempt: the meter closes when the process is known to be gone."""
+    """End the machine, then the attempt: the meter closes when the process is known to be gone.
+
+    The database may be away just then, and nobody could say later why the machine was ended: it is waited for.
+    """
     name = claimed.attempt.attempt_id
     death = host.machines.kill(name)
     host.guest.close(name)
@@ -189,8 +217,9 @@ def close(
         failure=failed,
         checks=claimed.fork.checks,
         late_ns=death.late_ns if death else 0,
+        boot_id=_boot_of(ports, death),
     )
-    closed = ports.attempts.close(claimed, closing, more_forks)
+    closed = patiently(ports, lambda: ports.attempts.close(claimed, closing, more_forks))
     host.machines.forget(name)
     if claimed.fork.state in COMING_UP:
         ports.bells.fork(host.host_id)
@@ -209,15 +238,28 @@ def ring_after(ports: Ports, closed: Closed, host_id: str) -> None:
     ports.bells.place()
 
 
-def result_of(end: CommandEnd) -> Result:
-    """What a report keeps of a command's end: measured time, and the last 4 KiB of each stream."""
-    return Result(
+def kept_of(end: CommandEnd) -> ExecResult:
+    """What the row of a run's own command keeps of its end: measured time, and the last 4 KiB of each stream."""
+    return ExecResult(
         exit_code=None if end.timed_out else end.exit_code,
         signal=end.signal,
-        stdout_tail=tail(end.stdout),
-        stderr_tail=tail(end.stderr),
+        timed_out=end.timed_out,
+        stdout=tail(end.stdout),
+        stderr=tail(end.stderr),
         truncated=end.truncated or max(len(end.stdout), len(end.stderr)) > TAIL_BYTES,
         duration_ns=end.duration_ns,
+    )
+
+
+def result_of(kept: ExecResult) -> Result:
+    """What a report keeps of it."""
+    return Result(
+        exit_code=kept.exit_code,
+        signal=kept.signal,
+        stdout_tail=kept.stdout,
+        stderr_tail=kept.stderr,
+        truncated=kept.truncated,
+        duration_ns=kept.duration_ns,
     )
 
 
@@ -232,6 +274,12 @@ def _timed(result: Result, claimed: Claimed, gone_ns: int) -> Result:
     if result.duration_ns or ready_ns is None:
         return result
     return replace(result, duration_ns=max(0, gone_ns - ready_ns))
+
+
+def _boot_of(ports: Ports, death: Death | None) -> str | None:
+    """The boot that `_gone_at` was read in; a keeper's own reading is of its machine's boot, whenever it is found."""
+    witnessed = death is not None and death.cause is not DeathCause.KEEPER_LOST
+    return None if witnessed else ports.clock.boot_id()
 
 
 def _gone_at(ports: Ports, death: Death | None) -> int:

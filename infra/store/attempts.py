@@ -8,7 +8,8 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from app.domain import ledger
 from app.domain.checks import Check
-from app.domain.fork import EndReason, ForkState, move
+from app.domain.fork import ForkState, move
+from app.domain.ledger import Move
 from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Role, Run
 from app.errors import Conflict
 from app.ids import new_id
@@ -146,21 +147,22 @@ class Attempts:
             if fork.state is not ForkState.QUEUED:
                 return
             now_ns = self._database.now_ns(at)
-            lacking = fork.smallest_micros - fork.grant_micros
+            move = ledger.top_up(fork.grant_micros, fork.smallest_micros, run.pool_micros)
             if fork.stop_asked is not None:
                 end_waiting(at, run, [fork], fork.stop_asked, now_ns)
-            elif lacking > run.pool_micros:
-                end_waiting(at, run, [fork], _unfunded(fork), now_ns)
-            elif lacking > 0:
-                _top_up(at, run, fork, lacking, now_ns)
+            elif move is None:
+                reason = ledger.unfunded(failed_before=fork.failure is not None)
+                end_waiting(at, run, [fork], reason, now_ns)
+            else:
+                _top_up(at, run, fork, move, now_ns)
 
 
-def _top_up(at: Connection, run: Run, fork: Fork, lacking: int, now_ns: int) -> None:
+def _top_up(at: Connection, run: Run, fork: Fork, move: Move, now_ns: int) -> None:
     # Once for each machine that it may get, so the machines so far are the number of the entry.
-    sequence = fork.attempts
-    entry = Entry(fork.fork_id, LedgerKind.TOP_UP, -lacking, lacking, sequence=sequence)
+    entry = Entry(fork.fork_id, LedgerKind.TOP_UP, move, sequence=fork.attempts)
     book(at, run, [entry], now_ns)
-    save(at, forks, "fork_id", fork, replace(fork, grant_micros=fork.grant_micros + lacking))
+    topped_up = replace(fork, grant_micros=fork.grant_micros + move.granted_micros)
+    save(at, forks, "fork_id", fork, topped_up)
 
 
 def _coming_up(at: Connection, host_id: str) -> int:
@@ -185,12 +187,8 @@ def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | No
 
 
 def _may_start(fork: Fork) -> bool:
-    return fork.stop_asked is None and fork.grant_micros >= fork.smallest_micros
-
-
-def _unfunded(fork: Fork) -> EndReason:
-    # A replacement that cannot be paid for is what its failure made of it; only a first machine is a matter of money.
-    return EndReason.RUN_EXHAUSTED if fork.failure is None else EndReason.ENVIRONMENT_FAILED
+    funded = ledger.may_start(fork.grant_micros, fork.smallest_micros)
+    return fork.stop_asked is None and funded
 
 
 def _open(

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select, update
 from app.domain import ledger
 from app.domain.failure import HOST_FAULTS, Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState, move
-from app.domain.ledger import Split
+from app.domain.ledger import Settled, Split
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
     Attempt,
@@ -23,8 +23,8 @@ from app.domain.run import (
     Run,
     RunState,
 )
-from app.errors import Conflict, EnvironmentFault, FailureKind
-from infra.store.ending import build_of, end_run_if_done, ended, returned
+from app.errors import EnvironmentFault, FailureKind
+from infra.store.ending import build_of, end_run_if_done, ended
 from infra.store.fence import held
 from infra.store.money import Entry, book
 from infra.store.room import give_back
@@ -56,7 +56,8 @@ def close(
     """`Attempts.close`, in the caller's transaction."""
     run = lock_run(at, claimed.run.run_id)
     fork, attempt = held(at, claimed)
-    return _close(at, Ending(run, fork, attempt, now_ns), closing, more_forks)
+    measured = _on_one_boot(at, attempt, closing, now_ns)
+    return _close(at, Ending(run, fork, attempt, now_ns), measured, more_forks)
 
 
 def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) -> Closed | None:
@@ -76,6 +77,18 @@ def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) ->
     lost = _host_lost(ending, message, age_ns)
     closing = Closing(attempt.deadline_boot_ns, _after_loss(ending), failure=lost)
     return _close(at, ending, closing, ())
+
+
+def _on_one_boot(at: Connection, attempt: Attempt, closing: Closing, now_ns: int) -> Closing:
+    """The closing with a reading that can be compared with the attempt's.
+
+    Readings of two boots of a host cannot: the machine lived no longer than its age by the database's clock then, since
+    the host went down after the one reading and came up before the other.
+    """
+    if closing.boot_id in (None, attempt.boot_id):
+        return closing
+    age_ns = now_ns - _opened_ns(at, attempt.attempt_id)
+    return replace(closing, closed_boot_ns=attempt.opened_boot_ns + age_ns)
 
 
 def _opened_ns(at: Connection, attempt_id: str) -> int:
@@ -108,8 +121,12 @@ def _close(
 ) -> Closed:
     reason = _reason(ending, closing)
     split = _charge(ending, closing, reason)
-    fork, moved = _afterwards(ending, closing, reason, split)
-    run = book(at, ending.run, [_charged(ending.attempt, split), moved], ending.now_ns)
+    settled = _settle(ending, split, replaced=reason is None)
+    run = book(at, ending.run, _entries(ending, settled), ending.now_ns)
+    if settled.goes_on:
+        fork = _queued_again(ending, closing, settled)
+    else:
+        fork = _ended(ending, closing, reason or EndReason.ENVIRONMENT_FAILED)
     save(at, forks, "fork_id", ending.fork, fork)
     _save_attempt(at, ending, closing, split)
     lost = _lose_execs(at, ending.attempt, closing.failure)
@@ -133,37 +150,37 @@ def _reason(ending: Ending, closing: Closing) -> EndReason | None:
 def _charge(ending: Ending, closing: Closing, reason: EndReason | None) -> Split:
     attempt = ending.attempt
     ready_ns = attempt.ready_boot_ns
-    environment = reason in (None, EndReason.ENVIRONMENT_FAILED) or (
-        closing.failure is not None and reason is not EndReason.GUEST_FAULT_BY_TASK
-    )
     return ledger.charge(
         closing.closed_boot_ns - attempt.opened_boot_ns,
         attempt.lease_ns,
         None if ready_ns is None else ready_ns - attempt.opened_boot_ns,
         attempt.micros_per_hour,
-        failed=environment,
+        failed=ledger.is_environments(reason, failed=closing.failure is not None),
     )
 
 
-def _charged(attempt: Attempt, split: Split) -> Entry:
-    total = split.total_micros
-    return Entry(attempt.attempt_id, LedgerKind.CHARGE, granted_micros=-total, charged_micros=total)
+def _settle(ending: Ending, split: Split, *, replaced: bool) -> Settled:
+    fork = ending.fork
+    return ledger.settle(
+        split,
+        fork.grant_micros,
+        fork.worst_micros,
+        fork.smallest_micros,
+        ending.run.pool_micros,
+        replaced=replaced,
+    )
 
 
-def _afterwards(
-    ending: Ending, closing: Closing, reason: EndReason | None, split: Split
-) -> tuple[Fork, Entry]:
-    """The fork as it goes on or ends, and what its grant gets from the pool or gives back to it."""
-    rest = ending.fork.grant_micros - split.total_micros
-    lacking = max(0, ending.fork.smallest_micros - rest)
-    if reason is None and lacking <= ending.run.pool_micros:
-        topped = Entry(ending.attempt.attempt_id, LedgerKind.TOP_UP, -lacking, lacking)
-        return _queued_again(ending, closing, rest + lacking, split), topped
-    fork = _ended(ending, closing, reason or EndReason.ENVIRONMENT_FAILED)
-    return fork, returned(replace(ending.fork, grant_micros=rest))
+def _entries(ending: Ending, settled: Settled) -> list[Entry]:
+    attempt_id = ending.attempt.attempt_id
+    return [
+        Entry(attempt_id, LedgerKind.CHARGE, settled.charged),
+        Entry(attempt_id, LedgerKind.TOP_UP, settled.topped_up),
+        Entry(ending.fork.fork_id, LedgerKind.RETURN, settled.returned),
+    ]
 
 
-def _queued_again(ending: Ending, closing: Closing, grant_micros: int, split: Split) -> Fork:
+def _queued_again(ending: Ending, closing: Closing, settled: Settled) -> Fork:
     fork, host_id = ending.fork, ending.attempt.host_id
     faulty = closing.failure is not None and closing.failure.kind in HOST_FAULTS
     avoid = (*fork.avoid_hosts, host_id) if faulty else fork.avoid_hosts
@@ -173,8 +190,8 @@ def _queued_again(ending: Ending, closing: Closing, grant_micros: int, split: Sp
         host_id=None,
         avoid_hosts=tuple(dict.fromkeys(avoid)),
         attempt_id=None,
-        grant_micros=grant_micros,
-        worst_micros=max(0, fork.worst_micros - split.total_micros),
+        grant_micros=settled.grant_micros,
+        worst_micros=settled.worst_micros,
         checks=closing.checks or fork.checks,
         failure=closing.failure,
         queued_ns=ending.now_ns,
@@ -236,12 +253,6 @@ def _lose_execs(at: Connection, attempt: Attempt, failed: Failure | None) -> tup
 
 def _join(at: Connection, run: Run, ending: Ending, more_forks: tuple[Fork, ...]) -> None:
     """Forks that go on with what the attempt made; their grants come from the pool."""
-    granted = sum(fork.grant_micros for fork in more_forks)
-    if granted > run.pool_micros:
-        raise Conflict(
-            "pool_exhausted",
-            f"{len(more_forks)} forks need {granted} micro-dollars; {run.pool_micros} are left",
-        )
+    move = ledger.join(run.pool_micros, (fork.grant_micros for fork in more_forks))
     insert_forks(at, more_forks, ending.now_ns)
-    entry = Entry(ending.attempt.attempt_id, LedgerKind.GRANT, -granted, granted)
-    book(at, run, [entry], ending.now_ns)
+    book(at, run, [Entry(ending.attempt.attempt_id, LedgerKind.GRANT, move)], ending.now_ns)

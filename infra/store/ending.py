@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
+from app.domain import ledger
 from app.domain.failure import Failure
 from app.domain.fork import OUTCOMES, EndReason, ForkState, move
 from app.domain.run import Fork, Run, RunState
@@ -61,8 +62,7 @@ def end_waiting(
 
 def returned(fork: Fork) -> Entry:
     """What is left of a fork's grant at its end, back to the pool."""
-    rest = fork.grant_micros
-    return Entry(fork.fork_id, LedgerKind.RETURN, pool_micros=rest, granted_micros=-rest)
+    return Entry(fork.fork_id, LedgerKind.RETURN, ledger.give_back(fork.grant_micros))
 
 
 def end_run_if_done(at: Connection, run: Run, now_ns: int) -> Run:

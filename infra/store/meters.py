@@ -72,13 +72,13 @@ class Meters:
             if run.state is RunState.ENDED or run.pool_micros == 0:
                 return 0
             rate = run.quote.rate.micros_per_hour
-            wanting = _lock_wanting(at, run_id, now_ns)
+            wanting = _lock_wanting(at, run_id)
             needs = tuple(each.need for each in wanting)
-            added = ledger.share(run.pool_micros, needs, rate)
+            added = ledger.share(run.pool_micros, needs, rate, now_ns)
             moved = sum(added.values())
             if moved:
                 sequence = next_sequence(at, run_id, LedgerKind.SHARE)
-                entry = Entry(run_id, LedgerKind.SHARE, -moved, moved, sequence=sequence)
+                entry = Entry(run_id, LedgerKind.SHARE, ledger.grant(moved), sequence)
                 book(at, run, [entry], now_ns)
                 _extend(at, wanting, added, rate)
             return moved
@@ -178,11 +178,8 @@ class Wanting:
     attempt_id: str | None
 
 
-def _lock_wanting(at: Connection, run_id: str, now_ns: int) -> list[Wanting]:
-    """Forks of a run below their worst case, locked with their machines.
-
-    A machine whose lease is over is gone: more money would only be charged for nothing.
-    """
+def _lock_wanting(at: Connection, run_id: str) -> list[Wanting]:
+    """Forks of a run below their worst case, locked with their machines."""
     live = select(
         forks.c.fork_id, forks.c.grant_micros, forks.c.worst_micros, forks.c.worst_attempt_ns
     ).where(
@@ -198,16 +195,13 @@ def _lock_wanting(at: Connection, run_id: str, now_ns: int) -> list[Wanting]:
     of_fork = {
         row.fork_id: row for row in at.execute(locked(machines.order_by(attempts.c.attempt_id)))
     }
-    return [
-        Wanting(
-            Need(row.fork_id, row.grant_micros, row.worst_micros),
-            row.worst_attempt_ns,
-            machine.attempt_id if machine else None,
-        )
-        for row in rows
-        for machine in (of_fork.get(row.fork_id),)
-        if machine is None or now_ns - machine.opened_ns < machine.lease_ns
-    ]
+    return [_wanting(row, of_fork.get(row.fork_id)) for row in rows]
+
+
+def _wanting(row: AnyRow, machine: AnyRow | None) -> Wanting:
+    ends_ns = None if machine is None else machine.opened_ns + machine.lease_ns
+    need = Need(row.fork_id, row.grant_micros, row.worst_micros, ends_ns)
+    return Wanting(need, row.worst_attempt_ns, None if machine is None else machine.attempt_id)
 
 
 def _extend(at: Connection, wanting: list[Wanting], added: dict[str, int], rate: int) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
+from app.domain.ledger import NOTHING, Move
 from app.domain.run import Run
 from infra.store.schema import LedgerKind
 from infra.store.tables import ledger, runs
@@ -13,46 +17,48 @@ from infra.store.tables import ledger, runs
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One move between pool, grants and charges. `subject_id` is the attempt, fork or run whose move it is."""
+    """One move of money with its reason. `subject_id` is the attempt, fork or run whose move it is."""
 
     subject_id: str
     kind: LedgerKind
-    pool_micros: int = 0
-    granted_micros: int = 0
-    charged_micros: int = 0
+    move: Move
     sequence: int = 0
 
 
 def book(at: Connection, run: Run, entries: list[Entry], now_ns: int) -> Run:
-    """Move money of a locked run; the run as it is then. An entry that moves nothing is not booked."""
-    moving = [entry for entry in entries if _moves(entry)]
+    """Move money of a locked run; the run as it is then. An entry that moves nothing is not booked.
+
+    Raises ValueError for what the purse has not, before the database's constraints would refuse it.
+    """
+    moving = [entry for entry in entries if entry.move != NOTHING]
     if not moving:
         return run
-    _insert(at, run.run_id, moving, now_ns)
-    pool = sum(entry.pool_micros for entry in moving)
-    granted = sum(entry.granted_micros for entry in moving)
-    charged = sum(entry.charged_micros for entry in moving)
+    move = reduce(add, (entry.move for entry in moving))
+    purse = run.purse.after(move)
+    at.execute(insert(ledger), [_row(run, entry, now_ns) for entry in moving])
     at.execute(
         update(runs)
         .where(runs.c.run_id == run.run_id)
         .values(
-            pool_micros=runs.c.pool_micros + pool,
-            granted_micros=runs.c.granted_micros + granted,
-            charged_micros=runs.c.charged_micros + charged,
+            pool_micros=runs.c.pool_micros + move.pool_micros,
+            granted_micros=runs.c.granted_micros + move.granted_micros,
+            charged_micros=runs.c.charged_micros + move.charged_micros,
         )
     )
     return replace(
         run,
-        pool_micros=run.pool_micros + pool,
-        granted_micros=run.granted_micros + granted,
-        charged_micros=run.charged_micros + charged,
+        pool_micros=purse.pool_micros,
+        granted_micros=purse.granted_micros,
+        charged_micros=purse.charged_micros,
     )
 
 
 def book_budget(at: Connection, run: Run, now_ns: int) -> None:
     """What a run begins with; its row holds it already."""
-    entry = Entry(run.run_id, LedgerKind.BUDGET, run.pool_micros, run.granted_micros)
-    _insert(at, run.run_id, [entry], now_ns)
+    made = {"pool_micros": run.pool_micros, "granted_micros": run.granted_micros}
+    at.execute(
+        insert(ledger), _row(run, Entry(run.run_id, LedgerKind.BUDGET, NOTHING), now_ns) | made
+    )
 
 
 def next_sequence(at: Connection, subject_id: str, kind: LedgerKind) -> int:
@@ -65,24 +71,14 @@ def next_sequence(at: Connection, subject_id: str, kind: LedgerKind) -> int:
     return 0 if last is None else int(last) + 1
 
 
-def _moves(entry: Entry) -> bool:
-    return any((entry.pool_micros, entry.granted_micros, entry.charged_micros))
-
-
-def _insert(at: Connection, run_id: str, entries: list[Entry], now_ns: int) -> None:
-    at.execute(
-        insert(ledger),
-        [
-            {
-                "subject_id": entry.subject_id,
-                "kind": entry.kind,
-                "sequence": entry.sequence,
-                "run_id": run_id,
-                "pool_micros": entry.pool_micros,
-                "granted_micros": entry.granted_micros,
-                "charged_micros": entry.charged_micros,
-                "booked_ns": now_ns,
-            }
-            for entry in entries
-        ],
-    )
+def _row(run: Run, entry: Entry, now_ns: int) -> dict[str, Any]:
+    return {
+        "subject_id": entry.subject_id,
+        "kind": entry.kind,
+        "sequence": entry.sequence,
+        "run_id": run.run_id,
+        "pool_micros": entry.move.pool_micros,
+        "granted_micros": entry.move.granted_micros,
+        "charged_micros": entry.move.charged_micros,
+        "booked_ns": now_ns,
+    }

@@ -47,6 +47,17 @@ def test_a_late_kill_is_charged_up_to_the_lease(rows: Rows) -> None:
     assert rows.fork(claimed.fork.fork_id).outcome is Outcome.CAPPED
 
 
+def test_a_machine_that_went_down_with_its_host_is_charged_no_more_than_its_age(rows: Rows) -> None:
+    first, second = rows.started(2, budget_micros=80 * SECOND), rows.open()
+    rows.clock.advance(25)
+    for claimed, boot_id in ((first, "the next boot"), (second, second.attempt.boot_id)):
+        closing = Closing(3 * NS_PER_SECOND, EndReason.ENVIRONMENT_FAILED, boot_id=boot_id)
+        rows.store.attempts.close(claimed, closing)
+    lines = {line.attempt.attempt_id: line for line in rows.store.runs.attempts(first.run.run_id)}
+    assert lines[first.attempt.attempt_id].environment_micros == 25 * SECOND
+    assert lines[second.attempt.attempt_id].environment_micros == 3 * SECOND
+
+
 def test_an_environment_failure_is_charged_as_such_and_replaced(rows: Rows) -> None:
     first = rows.ready(rows.started(), at_s=2)
     rows.close(first, at_s=5, then=None, failure=a.failed())
