@@ -22,3 +22,7 @@ class HostClock:
     def boot_id(self) -> str:
         """The kernel's own id of this boot."""
         return _BOOT_ID.read_text().strip()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)

@@ -7,16 +7,18 @@ from dataclasses import replace
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import CommandEnd
-from app.domain.run import Attempt, Claimed, Exec, ExecPurpose, ExecState, Role
+from app.domain.run import Attempt, Claimed, Exec, ExecPurpose, ExecResult, ExecState, Role
 from app.errors import EnvironmentFault, FailureKind
 from app.flow._claimed import (
     close,
     fail,
     failing,
     hand_over,
+    kept_of,
     late_results_dropped,
     launch,
     result_of,
+    start_intended,
     tail,
 )
 from app.flow._results import exec_result, settle_held
@@ -54,8 +56,10 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
     _refuse_full_disk(host, claimed)
     unfinished = ports.execs.unfinished(claimed.attempt.attempt_id)
     running = [each for each in unfinished if each.state is ExecState.RUNNING]
+    if not running and _go_on_from_result(ports, host, claimed):
+        return
     for each in running:
-        end = host.guest.end(claimed.attempt.attempt_id, each.exec_id)
+        end = _end_of(ports, host, claimed, each)
         if end is None:
             continue
         if each.purpose is ExecPurpose.TEST and claimed.fork.state is not ForkState.CHECKING:
@@ -70,6 +74,29 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         raise EnvironmentFault(FailureKind.GUEST_LOST, "the machine's process ended")
     if not running and _awaits_its_command(claimed):
         _resume(ports, host, claimed)
+
+
+def _end_of(ports: Ports, host: HostPorts, claimed: Claimed, each: Exec) -> CommandEnd | None:
+    """A command's end, None while it runs. What was intended and never reached the guest is started now."""
+    try:
+        return host.guest.end(claimed.attempt.attempt_id, each.exec_id)
+    except EnvironmentFault as fault:
+        if fault.kind is not FailureKind.EXEC_NOT_STARTED or each.spec is None:
+            raise
+    start_intended(ports, host, claimed, each.exec_id, each.spec)
+    return None
+
+
+def _go_on_from_result(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
+    """A deciding command whose result is in its row, and nothing followed: whoever saved it was interrupted then."""
+    if claimed.fork.state is not ForkState.RUNNING or claimed.run.spec.exec is None:
+        return False
+    for purpose, go_on in ((ExecPurpose.GRADE, _after_grade), (ExecPurpose.TASK, _after_task)):
+        decided = ports.execs.find(f"{purpose.value}_{claimed.attempt.attempt_id}")
+        if decided is not None and decided.result is not None:
+            go_on(ports, host, claimed, decided.result)
+            return True
+    return False
 
 
 def _refuse_full_disk(host: HostPorts, claimed: Claimed) -> None:
@@ -101,7 +128,7 @@ def _settle(ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: C
         case ExecPurpose.TASK:
             _settle_task(ports, host, claimed, ended, end)
         case ExecPurpose.GRADE:
-            _settle_grade(ports, host, claimed, end)
+            _settle_grade(ports, host, claimed, ended, end)
         case _:
             settle_held(ports, claimed, ended, end)
 
@@ -127,18 +154,23 @@ def _settle_task(
     if fault is not None:
         fail(ports, host, claimed, fault, Phase.EXEC)
         return
+    _after_task(ports, host, claimed, _saved(ports, claimed, ended, end))
+
+
+def _after_task(ports: Ports, host: HostPorts, claimed: Claimed, result: ExecResult) -> None:
     grade = claimed.run.spec.grade
     if grade is None:
-        close(ports, host, claimed, _reason(end), result=result_of(end))
+        close(ports, host, claimed, _reason(result), result=result_of(result))
         return
-    settle_held(ports, claimed, ended, end)
     with failing(ports, host, claimed, Phase.GRADE):
         launch(ports, host, claimed, ExecPurpose.GRADE, grade)
 
 
-def _settle_grade(ports: Ports, host: HostPorts, claimed: Claimed, end: CommandEnd) -> None:
+def _settle_grade(
+    ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
+) -> None:
     if end.exit_code is not None and not end.timed_out:
-        close(ports, host, claimed, _reason(end), result=result_of(end))
+        _after_grade(ports, host, claimed, _saved(ports, claimed, ended, end))
         return
     fault = EnvironmentFault(
         FailureKind.OWN_TEST_FAILED, "the grade command did not end by itself", **_evidence(end)
@@ -146,10 +178,21 @@ def _settle_grade(ports: Ports, host: HostPorts, claimed: Claimed, end: CommandE
     fail(ports, host, claimed, fault, Phase.GRADE)
 
 
-def _reason(end: CommandEnd) -> EndReason:
-    if end.timed_out:
+def _saved(ports: Ports, claimed: Claimed, ended: Exec, end: CommandEnd) -> ExecResult:
+    """Save a result before its machine is ended: it outlives whatever happens between the two."""
+    kept = kept_of(end)
+    ports.execs.finish(claimed, replace(ended, result=kept))
+    return kept
+
+
+def _after_grade(ports: Ports, host: HostPorts, claimed: Claimed, result: ExecResult) -> None:
+    close(ports, host, claimed, _reason(result), result=result_of(result))
+
+
+def _reason(result: ExecResult) -> EndReason:
+    if result.timed_out:
         return EndReason.COMMAND_TIMED_OUT
-    return EndReason.COMMAND_PASSED if end.exit_code == 0 else EndReason.COMMAND_FAILED
+    return EndReason.COMMAND_PASSED if result.exit_code == 0 else EndReason.COMMAND_FAILED
 
 
 def _environment_fault(

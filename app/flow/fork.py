@@ -11,7 +11,7 @@ from app.domain.ledger import START_WINDOW_NS
 from app.domain.machine import Deadline, Identity
 from app.domain.run import Claimed, ExecPurpose, ExecSpec
 from app.domain.spec import command, targets
-from app.errors import Conflict, EnvironmentFault, FailureKind
+from app.errors import Conflict, EnvironmentFault, FailureKind, Unavailable
 from app.flow._claimed import (
     definition_of,
     fail,
@@ -54,11 +54,23 @@ def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         except EnvironmentFault as fault:
             fail(ports, host, claimed, fault, phase)
             return
+        except Unavailable as away:
+            # What this step learnt is not saved, and nobody could go on from the middle of it.
+            fail(ports, host, claimed, _unsaved(away), phase)
+            return
     if not claimed.run.spec.verify_each:
         hand_over(ports, host, claimed)
         return
     with failing(ports, host, claimed, Phase.TEST):
         launch(ports, host, claimed, ExecPurpose.TEST, definition_of(ports, claimed).test)
+
+
+def _unsaved(away: Unavailable) -> EnvironmentFault:
+    return EnvironmentFault(
+        FailureKind.WORKER_LOST,
+        f"its worker could not go on while it brought the machine up: {away.message}",
+        code=away.code,
+    )
 
 
 def _restore(_: Ports, host: HostPorts, claimed: Claimed) -> Claimed:

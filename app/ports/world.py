@@ -44,6 +44,10 @@ class Clock(Protocol):
         """Identity of this host's boot: readings of `boot_ns` compare only within one."""
         ...
 
+    def pause(self, seconds: float) -> None:
+        """Return when that much time has passed."""
+        ...
+
 
 class Machines(Protocol):
     """The virtual machines of this host, by name. One name is one machine's life; names are never used again."""
