@@ -109,6 +109,22 @@ def test_who_asks_after_the_deadline_is_not_its_killer(kept: Kept) -> None:
     assert_killed_at(kept.home, lease_end_ns)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can raise a process's weight")
+def test_what_is_killed_dies_with_its_keeper_s_weight(kept: Kept) -> None:
+    """Or its memory would be given back at the pace of a machine, behind all that compute. A second process of its
+    group shows it, as it outlives the kill.
+    """
+    handle = kept.start("/bin/sh", "-c", "sleep 1000 & wait", first_uid=FIRST_UID)
+    assert soon(lambda: children_of(handle.pid) != [])
+    [second] = children_of(handle.pid)
+    os.setpriority(os.PRIO_PROCESS, second, 10)
+    try:
+        keeper.kill(kept.home)
+        assert os.getpriority(os.PRIO_PROCESS, second) == os.getpriority(os.PRIO_PROCESS, 0)
+    finally:
+        os.kill(second, signal.SIGKILL)
+
+
 def assert_killed_at(home: Home, lease_end_ns: int) -> Death:
     """The record says that its deadline ended it, not before its margin, and by how much it was late."""
     death = keeper.read_exit(home)
@@ -174,6 +190,11 @@ def in_guest(step_s: int) -> str:
         echo $before_s $(boot_s) $wall_before_s $wall_after_s $(cat deadline)
         """
     )
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that it started and that live."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def processes_in(directory: Path) -> list[int]:
