@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
 
 from app.flow import recover
 from app.ports import HostPorts, Ports
@@ -13,20 +16,47 @@ from workers.pace import steadily
 SWEEP_PERIOD_S = 5.0
 REAP_PERIOD_S = 30.0
 
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Adoption:
+    """Machines of the worker before this one. `left` are those that were busy: another process still serves them."""
+
+    ports: Ports
+    host: HostPorts
+    left: frozenset[str] = frozenset()
+
+    def begin(self) -> None:
+        """Take over what can be taken over now."""
+        self._note(recover.adopt(self.ports, self.host))
+
+    def go_on(self) -> None:
+        """Come back to those that were busy."""
+        if self.left:
+            self._note(recover.adopt(self.ports, self.host, self.left))
+
+    def _note(self, busy: frozenset[str]) -> None:
+        if busy != self.left:
+            log.warning("machines_busy", names=sorted(busy))
+        self.left = busy
+
 
 @contextmanager
 def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
     """Register this host and adopt its machines; inside, keep leases, obey wishes, and reap what no row owns."""
     ports.hosts.register(host.machines.fingerprint(), slots)
     stop = threading.Event()
+    adoption = Adoption(ports, host)
     paces = [
         _pace("host", lambda: recover.watch_host(ports, host), stop, 1.0),
         _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
+        _pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S),
         _pace("reap", lambda: recover.reap(ports, host), stop, REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.
-        recover.adopt(ports, host)
+        adoption.begin()
         yield
     finally:
         stop.set()

@@ -172,11 +172,13 @@ def fail(
 def _death_behind(host: HostPorts, name: str, fault: EnvironmentFault) -> Death | None:
     """A broken channel says nothing by itself: what the keeper and the monitor saw of the machine names the fault.
 
-    A machine that lives and does not answer is ended for that.
+    A machine that lives and does not answer is ended for that. Any other fault that we ended the machine for keeps
+    its own name.
     """
     if fault.kind in CHANNEL_FAULTS:
         return host.machines.kill(name)
-    return host.machines.death(name)
+    death = host.machines.death(name)
+    return None if death is not None and death.cause is DeathCause.ASKED else death
 
 
 def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:

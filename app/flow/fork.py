@@ -69,7 +69,7 @@ def _unsaved(away: Unavailable) -> EnvironmentFault:
     return EnvironmentFault(
         FailureKind.WORKER_LOST,
         f"its worker could not go on while it brought the machine up: {away.message}",
-        code=away.code,
+        met=away.code,
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from app.domain.death import end_of
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
+from app.domain.ledger import START_WINDOW_NS
 from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
-from app.errors import EnvironmentFault, FailureKind
+from app.errors import EnvironmentFault, FailureKind, Unavailable
 from app.flow._claimed import close, definition_of, fail, late_results_dropped, start_intended
 from app.ports import HostPorts, Ports
 
@@ -81,10 +83,22 @@ def _leave_one(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
 
 def sweep(ports: Ports, host: HostPorts) -> None:
     """Now and then on each host: look at every machine once, for ends whose bell was lost."""
+    known = frozenset(host.machines.known())
     for claimed in ports.attempts.held_by(host.host_id):
-        ours = claimed.attempt.claim == host.claim and claimed.fork.role is Role.FORK
-        if ours and claimed.fork.state not in (ForkState.QUEUED, ForkState.RESTORING):
+        if claimed.attempt.claim != host.claim or claimed.fork.role is not Role.FORK:
+            continue
+        if claimed.fork.state is not ForkState.RESTORING:
             ports.bells.collect(host.host_id, claimed.attempt.attempt_id)
+        elif _never_comes(ports, claimed, known):
+            with late_results_dropped():
+                _give_up(ports, host, claimed, "its worker never started the machine")
+
+
+def _never_comes(ports: Ports, claimed: Claimed, known: Container[str]) -> bool:
+    """Nothing was made of it, and the time in which a machine of it may start is over."""
+    attempt = claimed.attempt
+    over = ports.clock.boot_ns() > attempt.opened_boot_ns + START_WINDOW_NS
+    return over and attempt.attempt_id not in known
 
 
 def reap(ports: Ports, host: HostPorts) -> None:
@@ -103,25 +117,39 @@ def reap(ports: Ports, host: HostPorts) -> None:
         host.bundles.delete(bundle_id)
 
 
-def adopt(ports: Ports, host: HostPorts) -> None:
-    """When a worker starts: take over the machines of the one before it, and end what cannot go on."""
+def adopt(ports: Ports, host: HostPorts, only: Container[str] | None = None) -> frozenset[str]:
+    """When a worker starts: take over the machines of the one before it, and end what cannot go on.
+
+    Returns the machines that another process still serves, or that were too busy to answer: they are left as they are,
+    to be adopted later (`only` these).
+    """
+    busy = set()
     for found in ports.attempts.held_by(host.host_id):
-        claimed = ports.attempts.adopt(found.attempt.attempt_id, host.host_id, host.claim)
+        name = found.attempt.attempt_id
+        if found.attempt.claim == host.claim or (only is not None and name not in only):
+            continue
+        try:
+            lives = host.machines.recover(name) is not None
+        except Unavailable:
+            busy.add(name)
+            continue
+        claimed = ports.attempts.adopt(name, host.host_id, host.claim)
         if claimed is not None:
             with late_results_dropped():
-                _adopt_one(ports, host, claimed)
+                _adopt_one(ports, host, claimed, lives=lives)
+    return frozenset(busy)
 
 
-def _adopt_one(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
+def _adopt_one(ports: Ports, host: HostPorts, claimed: Claimed, *, lives: bool) -> None:
     name = claimed.attempt.attempt_id
-    if host.machines.recover(name) is None:
+    if claimed.fork.role is Role.TEMPLATE or claimed.fork.state in WORKED_ON:
+        _give_up(ports, host, claimed, "its worker ended while it brought the machine up")
+        return
+    if not lives:
         # Ended meanwhile: what its keeper wrote down says how.
         ports.bells.collect(host.host_id, name)
         if host.machines.death(name) is None:
-            _give_up(ports, host, claimed, "its worker ended before the machine was started")
-        return
-    if claimed.fork.role is Role.TEMPLATE or claimed.fork.state in WORKED_ON:
-        _give_up(ports, host, claimed, "its worker ended while it brought the machine up")
+            _give_up(ports, host, claimed, "its worker ended, and nothing of the machine is left")
         return
     try:
         _take_channels(ports, host, claimed)
