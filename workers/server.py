@@ -20,6 +20,7 @@ from app.domain.account import Key
 from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
+from workers.projects import projects
 from workers.rates import rates
 from workers.usage import usage
 
@@ -34,6 +35,7 @@ PROJECT = "default"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
 app.add_typer(keys, name="keys")
+app.add_typer(projects, name="projects")
 app.add_typer(rates, name="rates")
 app.command()(usage)
 

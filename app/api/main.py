@@ -20,6 +20,7 @@ from app.api.routes import (
     forks,
     health,
     hosts,
+    project,
     quotes,
     runs,
     snapshots,
@@ -44,6 +45,7 @@ ROUTERS = (
     builds.router,
     usage.router,
     hosts.router,
+    project.router,
     health.router,
 )
 

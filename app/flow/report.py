@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from app.domain import report as pages
+from app.domain.account import Project
 from app.domain.placement import Host, serves, slots_for
 from app.domain.statement import statement
 from app.ports import Ports
@@ -28,7 +31,7 @@ def summary(ports: Ports, project_id: str, run_id: str) -> Answer:
     """A run without its forks. Raises NotFound."""
     run = ports.runs.get(project_id, run_id)
     counted = ports.runs.tallies((run_id,))[run_id]
-    return pages.summary(run, counted, _waiting_for(counted, ports.hosts.list()))
+    return pages.summary(run, counted, _Room.of(ports, project_id).waited_for(counted))
 
 
 def list_runs(
@@ -36,13 +39,13 @@ def list_runs(
 ) -> Answer:
     """A page of runs, newest first."""
     runs = ports.runs.list(project_id, labels, limit + 1, cursor)
-    hosts = ports.hosts.list()
+    room = _Room.of(ports, project_id)
     page = runs[:limit]
     more = len(runs) > limit
     counted = ports.runs.tallies(tuple(run.run_id for run in page))
     return {
         "runs": [
-            pages.summary(run, counted[run.run_id], _waiting_for(counted[run.run_id], hosts))
+            pages.summary(run, counted[run.run_id], room.waited_for(counted[run.run_id]))
             for run in page
         ],
         "next_cursor": page[-1].run_id if more else None,
@@ -67,16 +70,32 @@ def build(ports: Ports, project_id: str, build_id: str) -> Answer:
     return pages.build_page(row, spent)
 
 
-def _waiting_for(counted: pages.Tally, hosts: tuple[Host, ...]) -> str | None:
-    first = counted.first_unplaced
-    if first is None:
-        return None
-    able = [host for host in hosts if host.alive and not host.draining]
-    if not able:
-        return "no host is up"
-    if first.restore_key is not None:
-        able = [host for host in able if serves(host, first.restore_key)]
-    if not able:
-        return f"no host that is up restores {first.restore_key}"
-    slots = sum(slots_for(first.shape, host, free=False) for host in able)
-    return f"{counted.unplaced} forks wait for one of {slots} slots to become free"
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What forks of a project can wait for."""
+
+    hosts: tuple[Host, ...]
+    project: Project
+
+    @classmethod
+    def of(cls, ports: Ports, project_id: str) -> _Room:
+        return cls(ports.hosts.list(), ports.projects.get(project_id))
+
+    def waited_for(self, counted: pages.Tally) -> str | None:
+        first, count = counted.first_unplaced, counted.unplaced
+        if first is None:
+            return None
+        if self.project.free_forks == 0:
+            most = self.project.max_forks
+            return (
+                f"{count} forks wait until fewer than {most} of the project's are placed: its limit"
+            )
+        able = [host for host in self.hosts if host.alive and not host.draining]
+        if not able:
+            return "no host is up"
+        if first.restore_key is not None:
+            able = [host for host in able if serves(host, first.restore_key)]
+        if not able:
+            return f"no host that is up restores {first.restore_key}"
+        slots = sum(slots_for(first.shape, host, free=False) for host in able)
+        return f"{count} forks wait for one of {slots} slots to become free"

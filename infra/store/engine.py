@@ -2,7 +2,7 @@
 
 A write transaction on SQLite begins IMMEDIATE: it holds the one write lock from its first statement, so that what it
 reads cannot change before it writes. On PostgreSQL the rows that a transaction decides by are locked (`locked`), always
-in the order run, forks, attempts, hosts, so that no two wait for each other.
+in the order run, forks, attempts, hosts, project, its month, so that no two wait for each other.
 """
 
 from __future__ import annotations

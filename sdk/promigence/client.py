@@ -9,11 +9,11 @@ from types import TracebackType
 import httpx2
 
 from promigence._engine import Engine, Pace
-from promigence._steps import usage
+from promigence._steps import project, usage
 from promigence._version import __version__
 from promigence.errors import ConfigError
 from promigence.resources import Forks, Hosts, Runs, Snapshots
-from promigence.types import Usage
+from promigence.types import Project, Usage
 from promigence.types.usage import By
 
 __all__ = ["Promigence"]
@@ -60,6 +60,10 @@ class Promigence:
         self.forks = Forks(self._engine)
         self.snapshots = Snapshots(self._engine)
         self.hosts = Hosts(self._engine)
+
+    def project(self) -> Project:
+        """The key's project: its limits, and what this month's runs hold of them."""
+        return self._engine.run(project.read(self._engine.terms()))
 
     def usage(
         self,

@@ -23,6 +23,8 @@ NAMELESS = {
     ("GET", "/v1/runs"),
     ("GET", "/v1/snapshots"),
     ("GET", "/v1/hosts"),
+    ("GET", "/v1/project"),
+    ("GET", "/v1/usage"),
     ("POST", "/v1/snapshots"),
     ("HEAD", "/v1/files/{sha256}"),
     ("PUT", "/v1/files/{sha256}"),

@@ -16,16 +16,30 @@ from sqlalchemy import (
     BigInteger,
     Executable,
     Inspector,
+    MetaData,
+    Table,
     Text,
+    func,
     inspect,
+    select,
     text,
     update,
 )
 
+from app.domain.fork import EndReason
 from app.errors import PromigenceError
 from infra.store import Stores, create_store
-from infra.store.migrate import migrating
-from infra.store.tables import METADATA, attempts, forks, hosts, ledger, runs
+from infra.store.migrate import migrating, upgrade
+from infra.store.tables import (
+    METADATA,
+    attempts,
+    forks,
+    hosts,
+    ledger,
+    project_months,
+    projects,
+    runs,
+)
 from tests import builders as a
 from tests.contract.rows import Rows
 
@@ -184,6 +198,22 @@ def test_a_database_of_a_newer_release_is_left_alone(bare: Stores) -> None:
     assert caught.value.code == "unknown_schema"
 
 
+def test_an_upgrade_of_a_populated_database_finds_what_is_held_of_every_limit(
+    rows: Rows, bare: Stores
+) -> None:
+    """From the first release: no project had a row of its own before it had a key, and no month was counted."""
+    _live_through_two_months(rows)
+    upgrade(bare.database, "0001")
+    _copy_without_projects(rows.store, bare)
+    bare.migrate()
+    Rows(bare, rows.clock).check_laws()
+    assert _held(bare) == _held(rows.store)
+    assert _schema(bare) == _schema(rows.store)
+    with bare.database.read() as at:
+        first_run = at.execute(select(func.min(runs.c.created_ns))).scalar_one()
+        assert at.execute(select(projects.c.created_ns)).scalars().all() == [first_run]
+
+
 def test_altering_a_populated_parent_keeps_its_children_and_checks(bare: Stores) -> None:
     """As a later migration will: on SQLite this makes the table anew, with rows that refer to it."""
     bare.migrate()
@@ -218,6 +248,45 @@ def _refused(rows: Rows, statement: Executable, constraint: str) -> None:
     ):
         at.execute(statement)
     assert caught.value.code == "constraint_refused"
+
+
+def _live_through_two_months(rows: Rows) -> None:
+    """Runs that live, have ended and never had a machine; forks that run, wait on a host and wait for one."""
+    rows.host(slots=3)
+    rows.start(1, budget_micros=50_000)
+    rows.place()
+    rows.close(rows.open(), at_s=5)
+    rows.start(5)
+    rows.place()
+    rows.close(rows.open(), at_s=7)
+    rows.open()
+    rows.clock.advance(40 * 24 * 3600)
+    cancelled = rows.start(2)
+    rows.store.runs.ask_stop(cancelled.run_id, EndReason.CANCELLED)
+    build, run, template = a.build()
+    rows.store.builds.start(build, run, template, None)
+
+
+def _copy_without_projects(whole: Stores, old: Stores) -> None:
+    """All rows that an older schema has a place for, as they lie there."""
+    with whole.database.read() as source, old.database.write() as target:
+        there = set(inspect(target).get_table_names())
+        for name in (each.name for each in METADATA.sorted_tables if each.name in there):
+            table = Table(name, MetaData(), autoload_with=target, resolve_fks=False)
+            found = source.execute(table.select()).mappings().all()
+            if found and name != "project":
+                target.execute(table.insert(), [dict(row) for row in found])
+
+
+def _held(store: Stores) -> tuple[object, object]:
+    """What the runs hold of every month, and what is placed of every project."""
+    with store.database.read() as at:
+        months = at.execute(project_months.select().order_by(project_months.c.month)).all()
+        placed = at.execute(select(projects.c.project_id, projects.c.live_forks)).all()
+    assert len(months) == 2
+    assert min(row.committed_micros for row in months) > 0
+    assert [row.live_forks for row in placed] == [2]
+    return months, placed
 
 
 def _outside_transactions(store: Stores, statement: str) -> None:

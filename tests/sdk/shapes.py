@@ -16,6 +16,7 @@ from promigence.types import (
     LedgerMove,
     Outcome,
     Progress,
+    Project,
     Quote,
     Report,
     Run,
@@ -40,9 +41,29 @@ def quote(requested: int = 2, **cap: float) -> Quote:
         "spend_cap_usd": cap.get("spend_cap_usd", 1.0),
         "funded_seconds_per_fork": 720.0,
         "rate": {"usd_per_fork_hour": 0.05, "basis": "on_demand", "card_version": "1"},
-        "concurrency": {"requested": requested, "slots": 8, "free_now": 8},
+        "concurrency": {"requested": requested, "slots": 8, "free_now": 8, "binding": "request"},
+        "limits": {
+            "binding": "worst_case",
+            "project_left_usd": None,
+            "project_max_forks": None,
+            "project_live_forks": 0,
+        },
         "accelerator": "tcg",
         "expires_at": INSTANT,
+    }
+
+
+def project() -> Project:
+    return {
+        "project": "lab",
+        "month": "2026-11",
+        "resets_at": "2026-12-01T00:00:00.000Z",
+        "monthly_budget_usd": 5.0,
+        "charged_usd": 1.5,
+        "reserved_usd": 2.5,
+        "left_usd": 1.0,
+        "max_forks": 8,
+        "live_forks": 3,
     }
 
 

@@ -25,6 +25,7 @@ from app.domain.money import micros_of_usd
 from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec
 
 MAX_GROUPS = 1000
+NO_LIMITS = {"project_left_usd": None, "project_max_forks": None, "project_live_forks": 0}
 
 
 class GroupBody(Body):
@@ -120,9 +121,21 @@ class Rate(Answer):
 
 
 class Concurrency(Answer):
+    """`binding` says what lets no more forks of the step run at once."""
+
     requested: int
     slots: int
     free_now: int
+    binding: Literal["request", "hosts", "project"] = "hosts"
+
+
+class QuoteLimits(Answer):
+    """`binding` says which limit the budget is; the project's are as they stood when the quote was made."""
+
+    binding: Literal["worst_case", "spend_cap", "project_budget"]
+    project_left_usd: float | None
+    project_max_forks: int | None
+    project_live_forks: int
 
 
 class Quote(Answer):
@@ -135,8 +148,18 @@ class Quote(Answer):
     funded_seconds_per_fork: float
     rate: Rate
     concurrency: Concurrency
+    limits: QuoteLimits
     accelerator: Literal["kvm", "tcg"]
     expires_at: Instant
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_limits(cls, given: Any) -> Any:
+        """An answer that was kept for its idempotency key by a release without projects' limits is given again."""
+        if not isinstance(given, dict) or "limits" in given:
+            return given
+        whole = given["max_cost_usd"] == given["worst_case_usd"]
+        return given | {"limits": {**NO_LIMITS, "binding": "worst_case" if whole else "spend_cap"}}
 
 
 class Started(Answer):

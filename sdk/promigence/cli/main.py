@@ -9,6 +9,7 @@ import typer
 from promigence._version import __version__
 from promigence.cli import exits, shown
 from promigence.cli.forks import forks
+from promigence.cli.project import project
 from promigence.cli.runs import runs
 from promigence.cli.session import AsJson, session
 from promigence.cli.snapshots import snapshots
@@ -24,6 +25,7 @@ app.add_typer(runs, name="runs")
 app.add_typer(forks, name="forks")
 app.add_typer(snapshots, name="snapshots")
 app.command()(usage)
+app.command()(project)
 
 
 @app.callback()

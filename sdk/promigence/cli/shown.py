@@ -16,12 +16,25 @@ def quote(told: Quote) -> RenderableType:
     rate, room = told["rate"], told["concurrency"]
     return Text(
         f"at most {usd(told['max_cost_usd'])} (worst case {usd(told['worst_case_usd'])}, "
-        f"cap {usd(told['spend_cap_usd'])}); {told['funded_seconds_per_fork']:.0f} s funded for each fork "
-        f"at {usd(rate['usd_per_fork_hour'])} a fork-hour {rate['basis']}\n"
+        f"cap {usd(told['spend_cap_usd'])}{_project_left(told)}); "
+        f"{told['funded_seconds_per_fork']:.0f} s funded for each fork at {usd(rate['usd_per_fork_hour'])} "
+        f"a fork-hour {rate['basis']}\n"
         f"{min(room['requested'], room['free_now'])} of {room['requested']} can start now "
-        f"({room['slots']} slots, {told['accelerator']}); quote {told['quote_id']} "
+        f"({room['slots']} slots{_of_project(told)}, {told['accelerator']}); quote {told['quote_id']} "
         f"holds until {told['expires_at']}"
     )
+
+
+def _project_left(told: Quote) -> str:
+    left = told["limits"]["project_left_usd"]
+    if left is None:
+        return ""
+    binds = ", which binds" if told["limits"]["binding"] == "project_budget" else ""
+    return f", project's month {usd(left)}{binds}"
+
+
+def _of_project(told: Quote) -> str:
+    return " by the project's limit" if told["concurrency"]["binding"] == "project" else ""
 
 
 def report(told: Report) -> list[RenderableType]:

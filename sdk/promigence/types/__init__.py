@@ -19,6 +19,7 @@ from promigence.types.money import (
     MachineLife,
     RunLedger,
 )
+from promigence.types.project import Project
 from promigence.types.runs import (
     Check,
     Concurrency,
@@ -29,6 +30,7 @@ from promigence.types.runs import (
     Outcome,
     Progress,
     Quote,
+    QuoteLimits,
     Rate,
     Report,
     Rewards,
@@ -79,7 +81,9 @@ __all__ = [
     "Outcome",
     "OwnTest",
     "Progress",
+    "Project",
     "Quote",
+    "QuoteLimits",
     "QuoteTerms",
     "Rate",
     "Released",

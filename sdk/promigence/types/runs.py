@@ -16,13 +16,27 @@ class Rate(TypedDict):
 
 
 class Concurrency(TypedDict):
+    """How much of a step can run at once; `binding` says what lets no more of it."""
+
     requested: int
     slots: int
     free_now: int
+    binding: Literal["request", "hosts", "project"]
+
+
+class QuoteLimits(TypedDict):
+    """`binding` says which limit `max_cost_usd` is; the project's are as they stood when the quote was made."""
+
+    binding: Literal["worst_case", "spend_cap", "project_budget"]
+    project_left_usd: float | None
+    project_max_forks: int | None
+    project_live_forks: int
 
 
 class Quote(TypedDict):
-    """The most that a run can cost: `max_cost_usd` is its worst case or the cap, whichever is less."""
+    """The most that a run can cost: `max_cost_usd` is its worst case, the cap or what the project has left this
+    month, whichever is least.
+    """
 
     quote_id: str
     max_cost_usd: float
@@ -31,6 +45,7 @@ class Quote(TypedDict):
     funded_seconds_per_fork: float
     rate: Rate
     concurrency: Concurrency
+    limits: QuoteLimits
     accelerator: Literal["kvm", "tcg"]
     expires_at: str
 
