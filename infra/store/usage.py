@@ -59,7 +59,7 @@ def _cells(
     at: Connection, window: Window, snapshot: ColumnElement[str], now_ns: int
 ) -> Iterator[Cell]:
     ended = _ended(window, snapshot)
-    first, last = ended.c.begin_ns // NS_PER_HOUR, ended.c.last_ns // NS_PER_HOUR
+    first, last = ended.c.begin_ns // NS_PER_HOUR, ended.c.end_ns // NS_PER_HOUR
     yield from _within_hours(at, ended, first, last, window)
     across = select(ended).where(first != last)
     for row in at.execute(across.execution_options(yield_per=BATCH)):
@@ -71,7 +71,7 @@ def _cells(
 
 
 def _ended(window: Window, snapshot: ColumnElement[str]) -> Subquery:
-    """Lives that have ended and touch the window; `last_ns` is the last moment of each."""
+    """Lives that have ended and may touch the window."""
     lived_ns = _least(attempts.c.closed_boot_ns - attempts.c.opened_boot_ns, attempts.c.lease_ns)
     # A database's clock may be set back, so that an end is before its beginning: such a life is a moment.
     begin_ns = _least(attempts.c.opened_ns, attempts.c.closed_ns)
@@ -84,7 +84,6 @@ def _ended(window: Window, snapshot: ColumnElement[str]) -> Subquery:
             attempts.c.environment_micros,
             begin_ns.label("begin_ns"),
             end_ns.label("end_ns"),
-            _most(begin_ns, end_ns - 1).label("last_ns"),
         )
         .join_from(attempts, forks, forks.c.fork_id == attempts.c.fork_id)
         .where(attempts.c.closed_ns >= window.begin_ns, begin_ns < window.end_ns)

@@ -215,12 +215,13 @@ def test_a_life_is_as_long_as_its_host_measured_and_no_longer(rows: Rows) -> Non
     rows.clock.advance(7200)  # the database was away: the end is reported two hours late
     rows.close(claimed, at_s=10)
     begin_ns = rows.clock.wall_ns() - 7200 * NS_PER_SECOND
-    (cell,) = rows.store.usage.read(
-        window(begin_ns, None, rows.clock.wall_ns()), None, snapshots=False
-    ).cells
+    hours = window(begin_ns, None, rows.clock.wall_ns())
+    (cell,) = rows.store.usage.read(hours, None, snapshots=False).cells
     assert cell.hour_ns == begin_ns - begin_ns % NS_PER_HOUR
     assert cell.spent.lived_ns == 10 * NS_PER_SECOND
     assert cell.spent.charged_micros == 10 * a.MICROS_PER_SECOND
+    later = Window(hours.begin_ns + NS_PER_HOUR, hours.end_ns)
+    assert rows.store.usage.read(later, None, snapshots=False).cells == ()
 
 
 def test_a_clock_that_was_set_back_loses_no_charge(rows: Rows) -> None:

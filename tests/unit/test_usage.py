@@ -48,7 +48,9 @@ def test_the_pieces_of_a_life_add_up_to_it(begin: int, lived: int, spent: Spent)
         assert hour_ns % HOUR == 0
         assert min(piece.verification_micros, piece.tasks_micros, piece.environment_micros) >= 0
         assert piece.accruing_micros >= 0
+        assert inside > 0 or lived == 0
     assert [piece.attempts for _, piece in pieces] == [1] + [0] * (len(pieces) - 1)
+    assert pieces[0][1].forks == spent.forks
 
 
 @given(BEGIN, st.integers(1, 50 * HOUR), SPENT)
@@ -63,6 +65,11 @@ def test_verification_comes_first_as_it_was_lived() -> None:
     pieces = [piece for _, piece in cut(HOUR // 2, 2 * HOUR, whole)]
     assert [piece.verification_micros for piece in pieces] == [250, 50, 0]
     assert [piece.tasks_micros for piece in pieces] == [0, 450, 250]
+
+
+def test_an_indivisible_rest_is_spent_in_the_last_hour() -> None:
+    pieces = [piece for _, piece in cut(0, 3 * HOUR, Spent(tasks_micros=2))]
+    assert [piece.tasks_micros for piece in pieces] == [0, 1, 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), SPENT), max_size=20))
@@ -108,11 +115,12 @@ USES = st.lists(
     max_size=8,
 )
 COMMITMENTS = st.none() | st.builds(
-    Commitment, st.integers(1, 500), st.integers(1, 10**9), st.just(0), st.just(10 * HOUR)
+    Commitment, st.integers(1, 500), st.integers(1, 10**9), st.just(HOUR), st.just(10 * HOUR)
 )
+PASSED = st.sampled_from([-1, 0, 1, HOUR - 1, HOUR, HOUR + 1, 2 * HOUR]) | st.integers(0, HOUR)
 
 
-@given(COMMITMENTS, st.integers(0, 11), st.integers(0, 2 * HOUR), USES)
+@given(COMMITMENTS, st.sampled_from([0, 1, 5, 9, 10, 11]), PASSED, USES)
 def test_an_hour_adds_up(
     commitment: Commitment | None, n: int, passed_ns: int, uses: Sequence[Use]
 ) -> None:
@@ -122,7 +130,7 @@ def test_an_hour_adds_up(
     assert total.used_micros == hour.used_micros
     assert 0 <= total.overflow_micros <= total.on_demand_micros
     assert all(share.overflow_micros <= share.on_demand_micros for share in hour.shares)
-    if commitment is None or n >= 10:
+    if commitment is None or n < 1 or n >= 10:
         assert hour.committed_micros == 0
         assert total.overflow_micros == total.on_demand_micros
     elif passed_ns >= HOUR:
@@ -152,6 +160,9 @@ def test_an_hour_in_words() -> None:
     assert busy.shares == (Share(16_000, 30_000, 50_000), Share(144_000, 270_000, 450_000))
     half = estimate.hour(commitment, 0, HOUR // 2, [])
     assert (half.committed_micros, half.used_micros) == (80_000, 0)
+    for begin_ns, passed_ns, owed in ((-HOUR, HOUR, 0), (0, 3 * HOUR, 160_000), (HOUR, HOUR, 0)):
+        hour = estimate.hour(commitment, begin_ns, passed_ns, [])
+        assert (hour.committed_micros, hour.used_micros) == (owed, 0)
 
 
 def test_a_shape_that_the_card_has_no_price_for_is_said_so() -> None:
