@@ -8,7 +8,6 @@ A database that is away raises Unavailable(database_away).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.account import Receipt
@@ -315,19 +314,6 @@ class Hosts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """An open attempt as the billing worker sees it. Ages are by the database's clock."""
-
-    attempt_id: str
-    run_id: str
-    fork_id: str
-    host_id: str
-    age_ns: int
-    ready_age_ns: int | None
-    hold_ns: int | None
-
-
 class Meters(Protocol):
     """What the billing worker does, once a second. Idempotent; two at once are harmless."""
 
@@ -343,14 +329,17 @@ class Meters(Protocol):
         """Live runs with money in the pool and forks below their worst case."""
         ...
 
-    def open(self) -> tuple[Meter, ...]:
-        """All open attempts of held forks that are ready (those whose hold can run out)."""
+    def expire_holds(self) -> tuple[tuple[str, str], ...]:
+        """Ask held forks to stop (`hold_expired`) whose time is over, unless another wish came first.
+
+        (host_id, attempt_id) of their machines.
+        """
         ...
 
-    def expire_hold(self, fork_id: str) -> None:
-        """Ask a held fork to stop (`hold_expired`), unless another wish came first."""
+    def overqueued(self) -> tuple[str, ...]:
+        """Live runs of which a fork waited past the queue timeout."""
         ...
 
-    def expire_queued(self) -> tuple[Closed, ...]:
-        """End forks that waited past their queue timeout as `no_capacity`, with what was seen of the hosts."""
+    def expire_queued(self, run_id: str) -> tuple[Closed, ...]:
+        """End a run's forks that waited past the queue timeout as `no_capacity`, with what was seen of the hosts."""
         ...

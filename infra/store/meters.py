@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, exists, select, update
+from sqlalchemy import Connection, func, select, update
 
 from app.domain import ledger
+from app.domain.account import month_of
 from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.ledger import Need
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Closed, Run, RunState
 from app.errors import EnvironmentFault, FailureKind
-from app.ports.store import Meter
+from infra.store.accrual import accrued, note
+from infra.store.budgets import find_project
+from infra.store.each import add_each
 from infra.store.ending import build_of, end_waiting
-from infra.store.engine import AnyRow, Database, locked
+from infra.store.engine import AnyRow, Database, locked, pages
 from infra.store.hosts import hosts_of
 from infra.store.money import Entry, book, next_sequence
 from infra.store.rows import lock_forks, lock_run
@@ -31,20 +35,12 @@ from infra.store.tables import (
     runs,
 )
 
-_ACCRUE = (
-    update(attempts)
-    .where(attempts.c.attempt_id == bindparam("at"), is_open)
-    .values(verification_micros=bindparam("verification"), tasks_micros=bindparam("tasks"))
-)
-_GRANT = (
-    update(forks)
-    .where(forks.c.fork_id == bindparam("at"))
-    .values(grant_micros=forks.c.grant_micros + bindparam("part"))
-)
-_LEASE = (
-    update(attempts)
-    .where(attempts.c.attempt_id == bindparam("at"))
-    .values(lease_ns=bindparam("lease"))
+# A worker that was stopped in the middle of a transaction may hold a run for a minute: the others come first.
+LOCK_WAIT_MS = 1000
+CAN_USE_MORE = (
+    is_live,
+    forks.c.stop_asked.is_(None),
+    forks.c.worst_micros > forks.c.grant_micros,
 )
 
 
@@ -56,17 +52,14 @@ class Meters:
 
     def accrue(self) -> int:
         with self._database.read() as at:
-            now_ns = self._database.now_ns(at)
-            rows = at.execute(select(attempts).where(is_open).order_by(attempts.c.attempt_id))
-            accrued = [_accrued(row, now_ns) for row in rows]
-        if accrued:
-            # What was closed meanwhile is not open any more, and keeps its charge.
+            opened, figures = accrued(at, self._database.now_ns(at))
+        for page in pages(figures):
             with self._database.write() as at:
-                at.execute(_ACCRUE, accrued)
-        return len(accrued)
+                note(at, page)
+        return opened
 
     def share(self, run_id: str) -> int:
-        with self._database.write() as at:
+        with self._database.write(LOCK_WAIT_MS) as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
             if run.state is RunState.ENDED or run.pool_micros == 0:
@@ -84,52 +77,24 @@ class Meters:
             return moved
 
     def sharable(self) -> tuple[str, ...]:
-        lacking = exists().where(
-            forks.c.run_id == runs.c.run_id,
-            is_live,
-            forks.c.stop_asked.is_(None),
-            forks.c.worst_micros > forks.c.grant_micros,
+        lacking = select(func.min(forks.c.worst_micros - forks.c.grant_micros)).where(
+            forks.c.run_id == runs.c.run_id, *CAN_USE_MORE
         )
+        least = lacking.scalar_subquery().label("least_lacking")
         with self._database.read() as at:
             rows = at.execute(
-                select(runs.c.run_id)
-                .where(is_active, runs.c.pool_micros > 0, lacking)
+                select(runs.c.run_id, runs.c.pool_micros, runs.c.micros_per_hour, least)
+                .where(is_active, runs.c.pool_micros > 0)
                 .order_by(runs.c.created_ns, runs.c.run_id)
             )
-            return tuple(rows.scalars())
+            return tuple(row.run_id for row in rows if _worth_a_look(row))
 
-    def open(self) -> tuple[Meter, ...]:
-        handed_over = (ForkState.READY, ForkState.RUNNING)
+    def expire_holds(self) -> tuple[tuple[str, str], ...]:
         with self._database.read() as at:
-            now_ns = self._database.now_ns(at)
-            rows = at.execute(
-                select(attempts, runs.c.hold_ns)
-                .join(forks, forks.c.fork_id == attempts.c.fork_id)
-                .join(runs, runs.c.run_id == attempts.c.run_id)
-                .where(
-                    is_open,
-                    runs.c.hold_ns.is_not(None),
-                    forks.c.state.in_(handed_over),
-                    forks.c.stop_asked.is_(None),
-                )
-                .order_by(attempts.c.opened_ns, attempts.c.attempt_id)
-            )
-            return tuple(_meter(row, now_ns) for row in rows)
+            late = _held_too_long(at, self._database.now_ns(at))
+        return tuple(machine for page in pages(late) for machine in self._ask_to_stop(page))
 
-    def expire_hold(self, fork_id: str) -> None:
-        with self._database.write() as at:
-            at.execute(
-                update(forks)
-                .where(
-                    forks.c.fork_id == fork_id,
-                    is_live,
-                    forks.c.attempt_id.is_not(None),
-                    forks.c.stop_asked.is_(None),
-                )
-                .values(stop_asked=EndReason.HOLD_EXPIRED)
-            )
-
-    def expire_queued(self) -> tuple[Closed, ...]:
+    def overqueued(self) -> tuple[str, ...]:
         with self._database.read() as at:
             now_ns = self._database.now_ns(at)
             late = at.execute(
@@ -137,12 +102,12 @@ class Meters:
                 .join(forks, forks.c.run_id == runs.c.run_id)
                 .where(is_active, is_queued, _overdue(now_ns))
                 .distinct()
+                .order_by(runs.c.run_id)
             )
-            run_ids = sorted(late.scalars())
-        return tuple(closed for run_id in run_ids for closed in self._expire_in(run_id))
+            return tuple(late.scalars())
 
-    def _expire_in(self, run_id: str) -> tuple[Closed, ...]:
-        with self._database.write() as at:
+    def expire_queued(self, run_id: str) -> tuple[Closed, ...]:
+        with self._database.write(LOCK_WAIT_MS) as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
             overdue = forks.c.queued_ns < now_ns - run.spec.queue_timeout_ns
@@ -155,18 +120,23 @@ class Meters:
             closed = Closed(ForkState.ENDED, False, build_id)
             return (*(closed for _ in late[1:]), replace(closed, run_ended=done))
 
-
-def _accrued(row: AnyRow, now_ns: int) -> dict[str, Any]:
-    """What an open attempt costs so far, by the database's clock."""
-    ready_after_ns = None if row.ready_ns is None else row.ready_ns - row.opened_ns
-    split = ledger.charge(
-        now_ns - row.opened_ns, row.lease_ns, ready_after_ns, row.micros_per_hour, failed=False
-    )
-    return {
-        "at": row.attempt_id,
-        "verification": split.verification_micros,
-        "tasks": split.tasks_micros,
-    }
+    def _ask_to_stop(self, late: Sequence[AnyRow]) -> list[tuple[str, str]]:
+        """Those of the forks that still are as they were seen, and that nobody else writes now."""
+        unasked = select(forks.c.fork_id, forks.c.host_id, forks.c.attempt_id).where(
+            forks.c.fork_id.in_([row.fork_id for row in late]),
+            forks.c.attempt_id.in_([row.attempt_id for row in late]),
+            is_live,
+            forks.c.stop_asked.is_(None),
+        )
+        free = unasked.order_by(forks.c.fork_id).with_for_update(key_share=True, skip_locked=True)
+        with self._database.write() as at:
+            found = at.execute(free).all()
+            at.execute(
+                update(forks)
+                .where(forks.c.fork_id.in_([row.fork_id for row in found]))
+                .values(stop_asked=EndReason.HOLD_EXPIRED)
+            )
+        return [(row.host_id, row.attempt_id) for row in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,19 +145,23 @@ class Wanting:
 
     need: Need
     worst_attempt_ns: int
-    attempt_id: str | None
+    attempt_id: str | None = None
+    lease_ns: int = 0
+
+
+def _worth_a_look(row: AnyRow) -> bool:
+    """Whether `ledger.share` could give anything: what is less than an extension stays, and costs no locks."""
+    if row.least_lacking is None:
+        return False
+    extension = ledger.smallest_extension_micros(row.micros_per_hour)
+    return bool(row.pool_micros >= min(extension, row.least_lacking))
 
 
 def _lock_wanting(at: Connection, run_id: str) -> list[Wanting]:
     """Forks of a run below their worst case, locked with their machines."""
     live = select(
         forks.c.fork_id, forks.c.grant_micros, forks.c.worst_micros, forks.c.worst_attempt_ns
-    ).where(
-        forks.c.run_id == run_id,
-        is_live,
-        forks.c.stop_asked.is_(None),
-        forks.c.worst_micros > forks.c.grant_micros,
-    )
+    ).where(forks.c.run_id == run_id, *CAN_USE_MORE)
     machines = select(
         attempts.c.fork_id, attempts.c.attempt_id, attempts.c.opened_ns, attempts.c.lease_ns
     ).where(attempts.c.run_id == run_id, is_open)
@@ -199,40 +173,46 @@ def _lock_wanting(at: Connection, run_id: str) -> list[Wanting]:
 
 
 def _wanting(row: AnyRow, machine: AnyRow | None) -> Wanting:
-    ends_ns = None if machine is None else machine.opened_ns + machine.lease_ns
-    need = Need(row.fork_id, row.grant_micros, row.worst_micros, ends_ns)
-    return Wanting(need, row.worst_attempt_ns, None if machine is None else machine.attempt_id)
+    figures = (row.fork_id, row.grant_micros, row.worst_micros)
+    if machine is None:
+        return Wanting(Need(*figures), row.worst_attempt_ns)
+    need = Need(*figures, lease_ends_ns=machine.opened_ns + machine.lease_ns)
+    return Wanting(need, row.worst_attempt_ns, machine.attempt_id, machine.lease_ns)
 
 
 def _extend(at: Connection, wanting: list[Wanting], added: dict[str, int], rate: int) -> None:
     """Larger grants, and the leases that they fund."""
-    extended = [each for each in wanting if each.need.fork_id in added]
-    grants = [{"at": each.need.fork_id, "part": added[each.need.fork_id]} for each in extended]
-    at.execute(_GRANT, grants)
-    leases = [
-        {"at": each.attempt_id, "lease": _lease_ns(each, added, rate)}
-        for each in extended
-        if each.attempt_id is not None
-    ]
-    if leases:
-        at.execute(_LEASE, leases)
+    add_each(at, forks.c.grant_micros, added)
+    longer = {
+        each.attempt_id: _longer_ns(each, added[each.need.fork_id], rate)
+        for each in wanting
+        if each.attempt_id is not None and each.need.fork_id in added
+    }
+    if longer:
+        add_each(at, attempts.c.lease_ns, longer)
 
 
-def _lease_ns(each: Wanting, added: dict[str, int], rate: int) -> int:
-    grant = each.need.grant_micros + added[each.need.fork_id]
-    return ledger.lease_ns(grant, rate, each.worst_attempt_ns)
+def _longer_ns(each: Wanting, part_micros: int, rate: int) -> int:
+    lease_ns = ledger.lease_ns(each.need.grant_micros + part_micros, rate, each.worst_attempt_ns)
+    return lease_ns - each.lease_ns
 
 
-def _meter(row: AnyRow, now_ns: int) -> Meter:
-    return Meter(
-        attempt_id=row.attempt_id,
-        run_id=row.run_id,
-        fork_id=row.fork_id,
-        host_id=row.host_id,
-        age_ns=now_ns - row.opened_ns,
-        ready_age_ns=None if row.ready_ns is None else now_ns - row.ready_ns,
-        hold_ns=row.hold_ns,
-    )
+def _held_too_long(at: Connection, now_ns: int) -> Sequence[AnyRow]:
+    """Forks in their callers' hands for longer than their run's hold, that nobody asked to stop."""
+    handed_over = (ForkState.READY, ForkState.RUNNING)
+    return at.execute(
+        select(forks.c.fork_id, forks.c.attempt_id)
+        .join(attempts, attempts.c.fork_id == forks.c.fork_id)
+        .join(runs, runs.c.run_id == forks.c.run_id)
+        .where(
+            is_open,
+            attempts.c.attempt_id == forks.c.attempt_id,
+            runs.c.hold_ns.is_not(None),
+            forks.c.state.in_(handed_over),
+            forks.c.stop_asked.is_(None),
+            attempts.c.ready_ns + runs.c.hold_ns <= now_ns,
+        )
+    ).all()
 
 
 def _overdue(now_ns: int) -> Any:
@@ -240,10 +220,13 @@ def _overdue(now_ns: int) -> Any:
 
 
 def _no_capacity(at: Connection, run: Run, now_ns: int) -> Failure:
-    hosts = hosts_of(at, now_ns)
+    hosts, project = hosts_of(at, now_ns), find_project(at, run.project_id, month_of(now_ns))
+    who = "the project's limit had no" if project.free_forks == 0 else "no host had"
     fault = EnvironmentFault(
         FailureKind.NO_CAPACITY,
-        f"no host had room within {run.spec.queue_timeout_ns // NS_PER_SECOND} s",
+        f"{who} room within {run.spec.queue_timeout_ns // NS_PER_SECOND} s",
+        project_max_forks=project.max_forks,
+        project_live_forks=project.live_forks,
         hosts=[
             {
                 "host": host.host_id,

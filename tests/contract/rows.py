@@ -90,6 +90,10 @@ class Rows:
     def fork(self, fork_id: str) -> Fork:
         return self.store.runs.fork(a.PROJECT, fork_id)
 
+    def expire_queued(self) -> tuple[Closed, ...]:
+        meters = self.store.meters
+        return tuple(each for run in meters.overqueued() for each in meters.expire_queued(run))
+
     def check_laws(self) -> None:
         """What holds at every instant, whatever was done before."""
         with self.store.database.read() as at:

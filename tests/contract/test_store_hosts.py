@@ -160,11 +160,11 @@ def test_waiting_too_long_is_a_failure_of_the_environment(rows: Rows) -> None:
     running = rows.open()
     patient = rows.start(1)
     rows.clock.advance(60)
-    assert rows.store.meters.expire_queued() == ()
+    assert rows.expire_queued() == ()
     rows.clock.advance(1)
-    closed = rows.store.meters.expire_queued()
+    closed = rows.expire_queued()
     assert [each.run_ended for each in closed] == [False, False]
-    assert rows.store.meters.expire_queued() == ()
+    assert rows.expire_queued() == ()
     late = rows.store.runs.forks(run.run_id)[1:]
     assert {fork.outcome for fork in late} == {Outcome.ENV_FAILED}
     failure = late[0].failure
@@ -187,7 +187,7 @@ def test_waiting_too_long_is_a_failure_of_the_environment(rows: Rows) -> None:
 def test_a_run_may_end_by_waiting(rows: Rows) -> None:
     run = rows.start(2, queue_timeout_ns=60 * NS_PER_SECOND)
     rows.clock.advance(61)
-    closed = rows.store.meters.expire_queued()
+    closed = rows.expire_queued()
     assert [(each.fork_state, each.run_ended) for each in closed] == [
         (ForkState.ENDED, False),
         (ForkState.ENDED, True),
@@ -201,9 +201,9 @@ def test_a_replacement_waits_its_own_time(rows: Rows) -> None:
     rows.clock.advance(50)
     rows.close(claimed, 50, then=None, failure=a.failed())
     rows.clock.advance(50)
-    assert rows.store.meters.expire_queued() == ()
+    assert rows.expire_queued() == ()
     rows.clock.advance(11)
-    assert len(rows.store.meters.expire_queued()) == 1
+    assert len(rows.expire_queued()) == 1
 
 
 def test_shapes_are_reserved_as_they_are(rows: Rows) -> None:

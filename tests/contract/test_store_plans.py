@@ -90,6 +90,10 @@ def _live_through_everything(rows: Rows) -> None:
     store.runs.release(a.PROJECT, held.fork.fork_id, EndReason.RELEASED, None)
     rows.close(held, 5)
     rows.close(other, 5, None, a.failed())
+    last = rows.ready(rows.open())
+    rows.clock.advance(601)
+    assert len(store.meters.expire_holds()) == 1
+    rows.close(last, 6)
     store.runs.ask_stop(held.run.run_id, EndReason.CANCELLED)
     _build(rows)
 
@@ -99,8 +103,8 @@ def _bill(rows: Rows, run_id: str) -> None:
     meters.accrue()
     meters.sharable()
     meters.share(run_id)
-    meters.open()
-    meters.expire_queued()
+    meters.overqueued()
+    meters.expire_queued(run_id)
 
 
 def _build(rows: Rows) -> None:

@@ -239,19 +239,17 @@ def test_a_release_after_another_end_says_which(rows: Rows) -> None:
 
 
 def test_a_hold_that_runs_out_is_asked_to_stop_unless_it_is_already(rows: Rows) -> None:
-    held = rows.ready(rows.started(2, **HELD))
-    other = rows.ready(rows.open())
-    rows.clock.advance(601)
-    meters = rows.store.meters.open()
-    assert [(meter.ready_age_ns, meter.hold_ns) for meter in meters] == [
-        (601 * NS_PER_SECOND, 600 * NS_PER_SECOND)
-    ] * 2
-    rows.store.runs.release(a.PROJECT, other.fork.fork_id, EndReason.RELEASED_FAILED, None)
-    for meter in meters:
-        rows.store.meters.expire_hold(meter.fork_id)
-    assert rows.fork(held.fork.fork_id).stop_asked is EndReason.HOLD_EXPIRED
-    assert rows.fork(other.fork.fork_id).stop_asked is EndReason.RELEASED_FAILED
-    assert rows.store.meters.open() == ()
+    held = rows.ready(rows.started(3, **HELD))
+    released = rows.ready(rows.open())
+    rows.clock.advance(599)
+    later = rows.ready(rows.open())
+    assert rows.store.meters.expire_holds() == ()
+    rows.store.runs.release(a.PROJECT, released.fork.fork_id, EndReason.RELEASED_FAILED, None)
+    rows.clock.advance(1)
+    assert rows.store.meters.expire_holds() == ((a.HOST, held.attempt.attempt_id),)
+    assert rows.store.meters.expire_holds() == ()
+    asked = [rows.fork(each.fork.fork_id).stop_asked for each in (held, released, later)]
+    assert asked == [EndReason.HOLD_EXPIRED, EndReason.RELEASED_FAILED, None]
 
 
 def test_a_run_pins_its_snapshots_against_deletion(rows: Rows) -> None:
