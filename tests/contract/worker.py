@@ -1,45 +1,201 @@
-"""A process of `test_store_processes.py`: a worker, a placer and a billing worker in one, on the store of a URL."""
+"""A host's worker among many on one database: it places, opens, hands over, ends and bills, and may be killed anywhere.
+
+Time runs `PACE` times as fast as it does, for all processes alike: what nobody reports is closed by time within
+seconds.
+"""
 
 from __future__ import annotations
 
 import random
-import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sqlalchemy import insert, select, update
 
 from app.domain.fork import EndReason
-from app.domain.money import NS_PER_SECOND
 from app.domain.placement import choose
 from app.domain.run import Claimed, Closing
-from infra.store import Stores, create_store
+from app.errors import StaleClaim, Unavailable
+from app.flow import bill, recover
+from app.ids import new_id
+from app.ports import Ports
+from infra.clock import HostClock
+from infra.fakes.bells import FakeBells
+from infra.fakes.machines import FakeImages
+from infra.store import create_store
+from infra.store.meters import Meters
+from infra.store.money import next_sequence
+from infra.store.rows import find_run
+from infra.store.schema import LedgerKind
+from infra.store.tables import forks, is_live, ledger, runs
 from tests import builders as a
+from tests.flow.stage import ports_of
 
-ROUNDS = 30
-
-
-def work(url: str, seed: int) -> None:
-    """Claim, close, share and accrue, in an order of the seed's."""
-    store, chance = create_store(url), random.Random(seed)
-    held: list[Claimed] = []
-    for _ in range(ROUNDS):
-        store.hosts.assign(choose(store.hosts.waiting(20), store.hosts.list()))
-        claimed = store.attempts.open(a.HOST, f"worker{seed}", "boot", 0, None)
-        if claimed is not None:
-            held.append(claimed)
-        if held and chance.random() < 0.7:
-            close(store, chance, held.pop(0))
-        store.meters.accrue()
-        for run_id in store.meters.sharable():
-            store.meters.share(run_id)
-    for claimed in held:
-        close(store, chance, claimed)
-    store.close()
+PACE = 30
+SLOTS = 12
+OPEN_AT_ONCE = 3
+BILLS = 0.1
+ENDS = (EndReason.COMMAND_PASSED,) * 5 + (EndReason.COMMAND_FAILED, None)
 
 
-def close(store: Stores, chance: random.Random, claimed: Claimed) -> None:
-    then = chance.choice((None, EndReason.COMMAND_PASSED))
-    lived_ns = chance.randrange(20 * NS_PER_SECOND)
-    failure = a.failed() if then is None else None
-    store.attempts.close(claimed, Closing(lived_ns, then, failure=failure))
+@dataclass(frozen=True, slots=True)
+class FastClock:
+    """The database's clock, and every host's boot clock."""
+
+    epoch_ns: int
+
+    def now_ns(self) -> int:
+        return self.epoch_ns + (time.time_ns() - self.epoch_ns) * PACE
 
 
-if __name__ == "__main__":
-    work(sys.argv[1], int(sys.argv[2]))
+class Trade:
+    """What all workers of a crowd know. `careless`: they share by what they read before, as if nobody else wrote."""
+
+    def __init__(self, url: str, epoch_ns: int, careless: bool) -> None:
+        self._clock = FastClock(epoch_ns)
+        self._store = create_store(url, now_ns=self._clock.now_ns)
+        nowhere, images = Path("unused"), FakeImages("debian-12")
+        ports = ports_of(self._store, FakeBells(), HostClock(), images, nowhere)
+        careful = self._store.meters
+        meters = CarelessMeters(self._store.database) if careless else careful
+        self._ports = replace(ports, meters=meters)
+
+    def learn(self, host_id: str) -> None:
+        """Work for a moment; what is held then is left to the next worker of that host."""
+        worker = Worker(self._ports, host_id, random.Random(0), self._clock)
+        worker.begin()
+        for _ in range(3):
+            worker.turn()
+        self._store.close()
+
+    def work(self, host_id: str, seed: int) -> None:
+        """Work until no fork lives."""
+        worker = Worker(self._ports, host_id, random.Random(seed), self._clock)
+        worker.begin()
+        while self._lives():
+            worker.turn()
+        self._store.close()
+
+    def _lives(self) -> bool:
+        with self._store.database.read() as at:
+            return at.execute(select(forks.c.fork_id).where(is_live).limit(1)).first() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One process. `held` are the machines that it knows; another may hold them by now."""
+
+    ports: Ports
+    host_id: str
+    chance: random.Random
+    clock: FastClock
+    claim: str = field(default_factory=lambda: new_id("claim"))
+    held: list[Claimed] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Register, and take over what the process before this one held."""
+        self.ports.hosts.register(a.fingerprint(self.host_id), SLOTS)
+        for found in self.ports.attempts.held_by(self.host_id):
+            adopted = self.ports.attempts.adopt(found.attempt.attempt_id, self.host_id, self.claim)
+            if adopted is not None:
+                self.held.append(adopted)
+
+    def turn(self) -> None:
+        """Everything once, in an order of chance."""
+        acts = [self.place, self.open, self.end, self.end, self.end]
+        if self.chance.random() < BILLS:
+            acts.append(self.bill)
+        self.chance.shuffle(acts)
+        for act in acts:
+            act()
+
+    def place(self) -> None:
+        self.ports.hosts.heartbeat(self.host_id, ())
+        hosts = self.ports.hosts.list()
+        self.ports.hosts.assign(choose(self.ports.hosts.waiting(2 * SLOTS), hosts))
+
+    def open(self) -> None:
+        for _ in range(OPEN_AT_ONCE):
+            opened = self.ports.attempts.open(
+                self.host_id, self.claim, "boot", self.clock.now_ns(), None
+            )
+            if opened is None:
+                return
+            self.held.append(opened)
+            if self.chance.random() < 0.5:
+                with suppress(StaleClaim):
+                    self.held[-1] = self.hand_over(opened)
+
+    def hand_over(self, claimed: Claimed) -> Claimed:
+        sample = claimed.attempt.attempt_id.ljust(32, "0")
+        checking = self.ports.attempts.checking(claimed, (), sample)
+        return self.ports.attempts.ready(checking, self.clock.now_ns(), ())
+
+    def end(self) -> None:
+        if not self.held:
+            return
+        claimed = self.held.pop(self.chance.randrange(len(self.held)))
+        if self.chance.random() < 0.02:
+            return  # forgotten: nobody reports it, until its lease is long over
+        then = self.chance.choice(ENDS)
+        failure = a.failed() if then is None else None
+        closing = Closing(self.clock.now_ns(), then, failure=failure)
+        twice = self.chance.random() < 0.1
+        for _ in range(1 + twice):
+            with suppress(StaleClaim):
+                self.ports.attempts.close(claimed, closing)
+
+    def bill(self) -> None:
+        try:
+            bill.tick(self.ports)
+        except ExceptionGroup as failed:
+            # A run that others held for too long on this machine; anything else ends this worker, and the test.
+            broken = failed.subgroup(lambda error: not isinstance(error, Unavailable))
+            if broken is not None:
+                raise broken from failed
+        recover.tick(self.ports)
+
+
+class CarelessMeters(Meters):
+    """Shares as code does that keeps a row in its hands for a moment: get it, change it, write what it became."""
+
+    def share(self, run_id: str) -> int:
+        with self._database.read() as at:
+            run = find_run(at, run_id)
+            lacking = (
+                forks.c.run_id == run_id,
+                is_live,
+                forks.c.worst_micros > forks.c.grant_micros,
+            )
+            fork = at.execute(select(forks).where(*lacking).limit(1)).first()
+        if fork is None or run.pool_micros == 0:
+            return 0
+        moved = int(min(run.pool_micros, fork.worst_micros - fork.grant_micros))
+        with self._database.write() as at:
+            at.execute(
+                update(runs)
+                .where(runs.c.run_id == run_id)
+                .values(
+                    pool_micros=run.pool_micros - moved, granted_micros=run.granted_micros + moved
+                )
+            )
+            at.execute(
+                update(forks)
+                .where(forks.c.fork_id == fork.fork_id)
+                .values(grant_micros=fork.grant_micros + moved)
+            )
+            sequence = next_sequence(at, run_id, LedgerKind.SHARE)
+            entry = {
+                "subject_id": run_id,
+                "kind": LedgerKind.SHARE,
+                "sequence": sequence,
+                "run_id": run_id,
+                "pool_micros": -moved,
+                "granted_micros": moved,
+                "charged_micros": 0,
+                "booked_ns": 0,
+            }
+            at.execute(insert(ledger).values(entry))
+        return moved
