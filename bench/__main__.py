@@ -18,27 +18,32 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
 
-from app.domain.machine import Fingerprint
-from bench import barrier, execs, pause, warm
-from bench.figures import Figure, Result
+from bench import barrier, execs, pause, quotes, warm
+from bench.figures import Claim, Result
 from bench.rig import Rig, rigged
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = CHECKOUT / "bench" / "results"
 # Of a fingerprint, what says which boot of which machine it was, and nothing of what it can do.
 PASSING = frozenset({"host_id", "boot_id"})
-MEASURES: dict[str, Callable[[Rig], Result]] = {
+ON_MACHINES: dict[str, Callable[[Rig], Result]] = {
     "barrier": barrier.measure,
     "pause": pause.measure,
     "exec": execs.measure,
     "warm": warm.measure,
 }
+# What needs no machines is also measured where none can run.
+WITHOUT: dict[str, Callable[[], Result]] = {
+    "quotes": quotes.measure,
+}
+NAMES = (*ON_MACHINES, *WITHOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +61,53 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MEASURES)}")
-    names: list[str] = parser.parse_args().names or list(MEASURES)
-    if unknown := sorted(set(names) - MEASURES.keys()):
-        parser.error(f"no such measure: {', '.join(unknown)}; there are {', '.join(MEASURES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    names: list[str] = parser.parse_args().names or list(NAMES)
+    if unknown := sorted(set(names) - set(NAMES)):
+        parser.error(f"no such measure: {', '.join(unknown)}; there are {', '.join(NAMES)}")
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console(stderr=True)
     try:
-        with rigged() as rig:
-            held = [_take(rig, name, console) for name in names]
+        held = _take_all(names, console)
     except KeyboardInterrupt:
         console.print("interrupted; its machines and its stack are gone")
         return 130
     return 0 if all(held) else 1
 
 
-def _take(rig: Rig, name: str, console: Console) -> bool:
+def _take_all(names: list[str], console: Console) -> list[bool]:
+    """Whether the claims of each hold; those that need machines first, and only they are given any."""
+    held: list[bool] = []
+    on_machines = [name for name in names if name in ON_MACHINES]
+    if on_machines:
+        with rigged() as rig:
+            host = {k: v for k, v in asdict(rig.fingerprint).items() if k not in PASSING}
+            held = [_take(n, partial(ON_MACHINES[n], rig), host, console) for n in on_machines]
+    held.extend(_take(n, WITHOUT[n], _processors(), console) for n in names if n in WITHOUT)
+    return held
+
+
+def _take(
+    name: str, measure: Callable[[], Result], host: dict[str, object], console: Console
+) -> bool:
     """Measure, show and keep one; whether its claims hold."""
     conditions = _conditions()
     with console.status(f"measuring {name}"):
-        result = MEASURES[name](rig)
-    _keep(name, result, conditions, rig.fingerprint)
+        result = measure()
+    _keep(name, result, conditions, host)
     out = Console()
     out.print(_table(name, result))
     for claim in result.claims:
-        bound = f"at most {claim.at_most:g}" if claim.at_most else f"at least {claim.at_least:g}"
-        verdict = "[green]holds[/green]" if claim.holds else "[red]does not hold[/red]"
-        out.print(f"{claim.what}: {claim.value:.2f}, {bound}: {verdict}")
+        out.print(_verdict(claim))
     return all(claim.holds for claim in result.claims)
+
+
+def _verdict(claim: Claim) -> str:
+    bound = (
+        f"at least {claim.at_least:g}" if claim.at_most is None else f"at most {claim.at_most:g}"
+    )
+    verdict = "[green]holds[/green]" if claim.holds else "[red]does not hold[/red]"
+    return f"{claim.what}: {claim.value:.4g}, {bound}: {verdict}"
 
 
 def _conditions() -> Conditions:
@@ -101,12 +125,19 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _keep(name: str, result: Result, conditions: Conditions, host: Fingerprint) -> None:
+def _processors() -> dict[str, object]:
+    """What there is to say of a host that no machine runs on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return {"cpu_model": next(models, "unknown"), "vcpus": len(os.sched_getaffinity(0))}
+
+
+def _keep(name: str, result: Result, conditions: Conditions, host: dict[str, object]) -> None:
     RESULTS.mkdir(exist_ok=True)
     kept = {
         "name": name,
         **asdict(conditions),
-        "host": {key: value for key, value in asdict(host).items() if key not in PASSING},
+        "host": host,
         "about": result.about,
         "figures": {figure.name: figure.as_dict() for figure in result.figures},
         "claims": [claim.as_dict() for claim in result.claims],
@@ -117,17 +148,12 @@ def _keep(name: str, result: Result, conditions: Conditions, host: Fingerprint) 
 def _table(name: str, result: Result) -> Table:
     about = ", ".join(f"{key} {value}" for key, value in result.about.items())
     table = Table(title=f"{name}: {about}", title_justify="left")
-    table.add_column("ms")
+    table.add_column()
     for column in ("n", "min", "median", "p90", "max"):
         table.add_column(column, justify="right")
     for figure in result.figures:
-        table.add_row(figure.name, str(len(figure.seconds)), *_milliseconds(figure))
+        table.add_row(*figure.as_row())
     return table
-
-
-def _milliseconds(figure: Figure) -> tuple[str, ...]:
-    shown = (min(figure.seconds), figure.median, figure.p90, max(figure.seconds))
-    return tuple(f"{seconds * 1000:,.1f}" for seconds in shown)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a measure gives: durations of one thing, and what is claimed of them."""
+"""What a measure gives: many numbers of one kind, and what is claimed of them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,61 @@ Timed = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """What a figure's numbers are: how they are named in JSON, to how many decimals, and how a person is shown them."""
+
+    suffix: str
+    decimals: int
+    shown: str
+    scale: float
+    shown_decimals: int
+
+
+SECONDS = Unit("_seconds", 5, "ms", 1000, 1)
+RATIO = Unit("", 6, "ratio", 1, 4)
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """Durations of one thing in seconds, at least one, in the order in which they were taken."""
+    """Numbers of one kind, at least one, in the order in which they were taken."""
 
     name: str
-    seconds: tuple[float, ...]
+    values: tuple[float, ...]
+    unit: Unit = SECONDS
 
     @property
     def median(self) -> float:
-        return statistics.median(self.seconds)
+        return statistics.median(self.values)
 
     @property
     def p90(self) -> float:
         """The smallest that at least nine of ten do not exceed."""
-        return sorted(self.seconds)[math.ceil(len(self.seconds) * 0.9) - 1]
+        return sorted(self.values)[math.ceil(len(self.values) * 0.9) - 1]
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """The numbers that stand for all, by what they are."""
+        return {
+            "min": min(self.values),
+            "median": self.median,
+            "p90": self.p90,
+            "max": max(self.values),
+        }
 
     def as_dict(self) -> dict[str, object]:
-        """The JSON shape: a count, and seconds to the hundredth of a millisecond."""
-        return {
-            "n": len(self.seconds),
-            "min_seconds": round(min(self.seconds), 5),
-            "median_seconds": round(self.median, 5),
-            "p90_seconds": round(self.p90, 5),
-            "max_seconds": round(max(self.seconds), 5),
+        """The JSON shape: a count, and the spread; seconds to the hundredth of a millisecond."""
+        unit = self.unit
+        spread = {
+            f"{name}{unit.suffix}": round(value, unit.decimals)
+            for name, value in self.spread.items()
         }
+        return {"n": len(self.values), **spread}
+
+    def as_row(self) -> tuple[str, ...]:
+        """The same for a person."""
+        unit = self.unit
+        spread = (f"{v * unit.scale:,.{unit.shown_decimals}f}" for v in self.spread.values())
+        return (f"{self.name}, {unit.shown}", str(len(self.values)), *spread)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.figures import Claim, Figure, interleaved, ratio, rounds
+from bench.figures import RATIO, Claim, Figure, interleaved, ratio, rounds
 
 
 def test_a_figure_tells_count_and_spread() -> None:
@@ -17,6 +17,14 @@ def test_a_figure_tells_count_and_spread() -> None:
         "p90_seconds": 0.018,
         "max_seconds": 0.02,
     }
+
+
+def test_a_figure_says_what_its_numbers_are() -> None:
+    seconds, ratios = Figure("exec", (0.001, 0.0025)), Figure("part", (0.25, 1.0), RATIO)
+
+    assert seconds.as_row() == ("exec, ms", "2", "1.0", "1.8", "2.5", "2.5")
+    assert ratios.as_row() == ("part, ratio", "2", "0.2500", "0.6250", "1.0000", "1.0000")
+    assert ratios.as_dict() == {"n": 2, "min": 0.25, "median": 0.625, "p90": 1.0, "max": 1.0}
 
 
 def test_of_one_duration_everything_is_that_one() -> None:
