@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 HERE = Path(".promigence")
 CHARGED = ("forks", "attempts", "fork_seconds", "charged_usd", "accruing_usd")
-ESTIMATED = ("committed", "used", "idle", "overflow", "on_demand_equivalent")
+ESTIMATED = ("committed_usd", "used_usd", "idle_usd", "overflow_usd", "on_demand_equivalent_usd")
 
 
 def usage(
@@ -45,33 +44,35 @@ def usage(
 
 
 def _print(told: dict[str, Any]) -> None:
+    """Two tables of the same rows and their total: what was charged, and apart from it what is estimated."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
-    console.print(f"{told['from']} to {told['until']}, USD; rate card {told['card_version']}")
-    console.print(_table(told))
+    total = {**dict.fromkeys(told["by"], ""), told["by"][0]: "total", **told["total"]}
+    rows = [*told["rows"], total]
+    console.print(f"{told['from']} to {told['until']}; charged, in USD")
+    console.print(_table(told["by"], CHARGED, rows))
+    console.print(f"estimated cloud cost, by rate card {told['card_version']}")
+    console.print(_table(told["by"], ESTIMATED, [{**row, **row["estimate"]} for row in rows]))
     console.print(f"complete until {told['complete_until']}. {told['note']}")
 
 
-def _table(told: dict[str, Any]) -> Table:
+def _table(by: list[str], amounts: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
-    for name in told["by"]:
+    for name in by:
         table.add_column(name, overflow="fold")
-    for name in (*CHARGED, *(f"{name}~" for name in ESTIMATED)):
+    for name in amounts:
         table.add_column(name.removesuffix("_usd").replace("_", " "), justify="right")
-    for row in told["rows"]:
-        table.add_row(*(str(row[name]) for name in told["by"]), *_cells(row))
-    table.add_section()
-    table.add_row("total", *[""] * (len(told["by"]) - 1), *_cells(told["total"]))
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in by), *(_shown(row[name]) for name in amounts))
     return table
 
 
-def _cells(amounts: dict[str, Any]) -> Iterator[str]:
-    for name in CHARGED:
-        yield f"{amounts[name]:.6f}" if name.endswith("_usd") else str(amounts[name])
-    for name in ESTIMATED:
-        guess = amounts["estimate"][f"{name}_usd"]
-        yield "-" if guess is None else f"{guess:.6f}"
+def _shown(amount: object) -> str:
+    """Money to the micro-dollar; `-` where it is nobody's."""
+    if amount is None:
+        return "-"
+    return f"{amount:.6f}" if isinstance(amount, float) else str(amount)

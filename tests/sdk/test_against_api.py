@@ -85,6 +85,23 @@ def test_a_step_from_quote_to_rewards(client: Promigence, suite: str) -> None:
     assert "forks" not in client.runs.report(run["run_id"], forks=False)
 
 
+def test_the_usage_statement_says_what_the_reports_said(client: Promigence, suite: str) -> None:
+    runs = [
+        client.runs.start(suite, count=n, spend_cap=1.0, exec={"sh": "sim: 1s exit 0"})
+        for n in (1, 2)
+    ]
+    reports = [client.runs.wait(run["run_id"]) for run in runs]
+    statement = client.usage(by=("day", "snapshot"))
+    by_snapshot = {row["snapshot"]: row for row in statement["rows"]}
+    assert set(by_snapshot) == {"task-suite", "task-suite@1"}
+    charged = sum(report["cost"]["total_usd"] for report in reports)
+    assert by_snapshot["task-suite@1"]["charged_usd"] == round(charged, 6)
+    assert by_snapshot["task-suite@1"]["forks"] == 3
+    with pytest.raises(BadRequest) as caught:
+        client.usage("2027-01-02", "2027-01-01")
+    assert caught.value.code == "bad_window"
+
+
 def test_a_repeated_key_starts_one_run(client: Promigence, suite: str) -> None:
     first, second = (
         client.runs.start(

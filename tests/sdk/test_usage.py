@@ -48,16 +48,20 @@ def test_the_table_has_charges_and_estimates_apart_to_the_micro_dollar(
     wire.will(ok(shapes.usage()))
     result = cli(wire, time)
     assert result.exit_code == 0
-    head, columns, row, total, *rest = result.stdout.splitlines()
+    head, *lines = result.stdout.splitlines()
     assert "2026-11-01" in head
     assert "default" in head
-    assert columns.split()[:5] == ["day", "forks", "fork-hours", "charged", "accruing"]
-    assert row.split()[:5] == ["2026-11-30", "3", "1.50", "1.250000", "0.000001"]
-    assert row.split()[5:] == ["0.500000", "0.125000", "2.500000", "-", "-", "-"]
-    assert total.split()[0] == "total"
-    assert total.split()[-3:] == ["1.250000", "0.000000", "0.750000"]
-    assert "complete until 2026-11-30T17:19:04.000Z" in " ".join(rest)
-    assert "no bill" in " ".join(rest)
+    assert [line.split() for line in lines[1:4]] == [
+        ["day", "forks", "hours", "charged", "verification", "tasks", "environment", "accruing"],
+        ["2026-11-30", "3", "1.50", "1.250000", "0.250000", "1.000000", "0.000000", "0.000001"],
+        ["total", "3", "1.50", "1.250000", "0.250000", "1.000000", "0.000000", "0.000001"],
+    ]
+    assert "estimated" in lines[4]
+    assert [line.split() for line in lines[6:8]] == [
+        ["2026-11-30", "0.500000", "0.125000", "2.500000", "-", "-", "-"],
+        ["total", "0.500000", "0.125000", "2.500000", "1.250000", "0.000000", "0.750000"],
+    ]
+    assert lines[8].startswith("complete until 2026-11-30T17:19:04.000Z. The estimate is no bill")
 
 
 def test_json_is_the_answer_as_it_came(wire: Wire, time: FakeTime) -> None:

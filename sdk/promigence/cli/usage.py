@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, cast
 
 import typer
@@ -9,11 +10,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from promigence.cli.session import AsJson, session, table
-from promigence.types import Usage, UsageAmounts
+from promigence.types import Usage, UsageAmounts, UsageEstimate
 from promigence.types.usage import By
 
-COLUMNS = ("forks", "fork-hours", "charged", "accruing")
-ESTIMATED = ("used~", "overflow~", "on demand~", "committed~", "by others~", "idle~")
+CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment", "accruing")
+ESTIMATED = ("used", "overflow", "on demand", "committed", "by others", "idle")
 
 
 def usage(
@@ -35,33 +36,41 @@ def usage(
 
 
 def shown(told: Usage) -> list[RenderableType]:
-    """The rows and their total in one table: first what was charged, then what is estimated (~)."""
-    by = told["by"]
-    rows = [(*(row[name] for name in by), *_amounts(row)) for row in told["rows"]]
-    total = ("total", *[""] * (len(by) - 1), *_amounts(told["total"]))
+    """Two tables of the same rows and their total: what was charged, and apart from it what is estimated."""
+    rows = list(_named(told))
+    charged = [(*names, *_charged(amounts)) for names, amounts in rows]
+    estimated = [(*names, *_estimated(amounts["estimate"])) for names, amounts in rows]
     return [
         Text.assemble(
             (f"{told['from']} to {told['until']}", "bold"),
-            f"  {told['project'] or 'all projects'}, USD; rate card {told['card_version']}",
+            f"  {told['project'] or 'all projects'}; in USD",
         ),
-        table(*by, *COLUMNS, *ESTIMATED, rows=[*rows, total]),
+        Text("charged", style="bold"),
+        table(*told["by"], *CHARGED, rows=charged),
+        Text(f"estimated cloud cost, by rate card {told['card_version']}", style="bold"),
+        table(*told["by"], *ESTIMATED, rows=estimated),
         Text(f"complete until {told['complete_until']}. {told['note']}", style="dim"),
     ]
 
 
-def _amounts(told: UsageAmounts) -> tuple[object, ...]:
-    guess = told["estimate"]
-    charged = (told["charged_usd"], told["accruing_usd"])
-    estimated = (
-        guess["used_usd"],
-        guess["overflow_usd"],
-        guess["on_demand_equivalent_usd"],
-        guess["committed_usd"],
-        guess["used_by_others_usd"],
-        guess["idle_usd"],
-    )
+def _named(told: Usage) -> Iterator[tuple[tuple[str | None, ...], UsageAmounts]]:
+    """What each row stands for, and its amounts; the total is the last."""
+    for row in told["rows"]:
+        yield tuple(row[name] for name in told["by"]), row
+    yield ("total", *[""] * (len(told["by"]) - 1)), told["total"]
+
+
+def _charged(told: UsageAmounts) -> tuple[object, ...]:
     hours = f"{told['fork_seconds'] / 3600:.2f}"
-    return (told["forks"], hours, *map(_money, charged), *map(_money, estimated))
+    parts = (told["verification_usd"], told["tasks_usd"], told["environment_usd"])
+    money = (told["charged_usd"], *parts, told["accruing_usd"])
+    return (told["forks"], hours, *map(_money, money))
+
+
+def _estimated(told: UsageEstimate) -> tuple[object, ...]:
+    ours = (told["used_usd"], told["overflow_usd"], told["on_demand_equivalent_usd"])
+    whole = (told["committed_usd"], told["used_by_others_usd"], told["idle_usd"])
+    return tuple(map(_money, (*ours, *whole)))
 
 
 def _money(amount: float | None) -> str | None:
