@@ -8,10 +8,13 @@ from app.domain.account import Account, Key, Limits, Project, Receipt
 
 
 class Keys(Protocol):
-    """Projects and their API keys."""
+    """API keys of projects."""
 
     def create(self, project_id: str, name: str) -> tuple[Key, str]:
-        """A new key and its secret (`pmg_` and 256 random bits), which is not kept. Makes the project if need be."""
+        """A new key and its secret (`pmg_` and 256 random bits), which is not kept. Makes the project if need be.
+
+        Raises BadRequest for a name that no new project may have.
+        """
         ...
 
     def list(self) -> tuple[Key, ...]: ...
@@ -44,7 +47,7 @@ class Projects(Protocol):
         """Change limits, of this month and those to come; makes the project if need be.
 
         A limit is never below what is given out already: Conflict(budget_committed, forks_are_live), and nothing is
-        changed. Raises BadRequest for a name that no project may have.
+        changed. Raises BadRequest for a name that no new project may have.
         """
         ...
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, update
 
-from app.domain.account import Project, budget_exhausted, month_of
+from app.domain.account import Project, budget_exhausted, check_name, month_of
 from app.domain.run import Run
 from infra.store.engine import AnyRow, insert_new, locked
 from infra.store.tables import project_months, projects
@@ -21,9 +21,11 @@ def commit_budget(at: Connection, run: Run, now_ns: int) -> None:
     month = month_of(now_ns)
     if _commit(at, run, month):
         return
-    open_month(at, run.project_id, month, now_ns)
-    if not _commit(at, run, month):
-        raise budget_exhausted(find_project(at, run.project_id, month), run.budget_micros)
+    if not _has_begun(at, run.project_id, month):
+        open_month(at, run.project_id, month, now_ns)
+        if _commit(at, run, month):
+            return
+    raise budget_exhausted(find_project(at, run.project_id, month), run.budget_micros)
 
 
 def settle_budget(at: Connection, run: Run) -> None:
@@ -40,12 +42,18 @@ def settle_budget(at: Connection, run: Run) -> None:
 
 def open_month(at: Connection, project_id: str, month: str, now_ns: int) -> None:
     """Make the rows of a project and its month unless they are there; the month begins with the project's budget."""
-    insert_new(at, projects, {"project_id": project_id, "created_ns": now_ns})
+    make_project(at, project_id, now_ns)
     budget = at.execute(
         locked(select(projects.c.monthly_budget_micros).where(projects.c.project_id == project_id))
     ).scalar_one()
     row = {"project_id": project_id, "month": month, "budget_micros": budget}
     insert_new(at, project_months, row | {"committed_micros": 0})
+
+
+def make_project(at: Connection, project_id: str, now_ns: int) -> None:
+    """Make a project unless it is there. Raises BadRequest for a name that no new one may have."""
+    if insert_new(at, projects, {"project_id": project_id, "created_ns": now_ns}):
+        check_name(project_id)
 
 
 def find_project(at: Connection, project_id: str, month: str) -> Project:
@@ -88,6 +96,11 @@ def _commit(at: Connection, run: Run, month: str) -> bool:
         .values(committed_micros=after)
     )
     return moved.rowcount == 1
+
+
+def _has_begun(at: Connection, project_id: str, month: str) -> bool:
+    found = select(project_months.c.month).where(*_is(project_id, month))
+    return at.execute(found).first() is not None
 
 
 def _is(project_id: str, month: str) -> tuple[ColumnElement[bool], ...]:

@@ -10,7 +10,8 @@ from app.domain.account import Receipt
 from app.domain.run import Fork, Run, RunState
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, LogLine, Snapshot
 from app.errors import Conflict, NotFound
-from infra.store.engine import AnyRow, Database, insert_new, locked
+from infra.store.budgets import make_project
+from infra.store.engine import AnyRow, Database, locked
 from infra.store.receipts import keep_receipt
 from infra.store.rows import columns_of, noun_of
 from infra.store.runs import insert_run
@@ -156,7 +157,7 @@ def _accepted(at: Connection, build: Build) -> Snapshot:
 def _next_version(at: Connection, snapshot: Snapshot, now_ns: int) -> int:
     """One more than any version that the name ever had; the project's row, locked, lets one build at a time ask."""
     project_id = snapshot.project_id
-    insert_new(at, projects, {"project_id": project_id, "created_ns": now_ns})
+    make_project(at, project_id, now_ns)
     at.execute(locked(select(projects.c.project_id).where(projects.c.project_id == project_id)))
     newest = at.execute(
         select(func.max(snapshots.c.version)).where(

@@ -1,4 +1,4 @@
-"""Projects and their API keys. A secret is kept only as its HMAC-SHA256 under the deployment's own secret."""
+"""API keys of projects. A secret is kept only as its HMAC-SHA256 under the deployment's own secret."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sqlalchemy import insert, select, update
 from app.domain.account import Key
 from app.errors import NotFound, PromigenceError, Unauthorized
 from app.ids import new_id
-from infra.store.engine import Database, insert_new
+from infra.store.budgets import make_project
+from infra.store.engine import Database
 from infra.store.rows import columns_of, noun_of
-from infra.store.tables import api_keys, projects
+from infra.store.tables import api_keys
 
 SECRET_BYTES = 32
 PREFIX_LENGTH = 12
@@ -31,7 +32,7 @@ class Keys:
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
             key = Key(new_id("key"), project_id, name, secret[:PREFIX_LENGTH], now_ns)
-            insert_new(at, projects, {"project_id": project_id, "created_ns": now_ns})
+            make_project(at, project_id, now_ns)
             at.execute(insert(api_keys).values(digest=self._digest(secret), **columns_of(key)))
         return key, secret
 

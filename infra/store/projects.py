@@ -11,7 +11,6 @@ from app.domain.account import (
     Limits,
     Project,
     check_limits,
-    check_name,
     month_end_ns,
     month_of,
     month_start_ns,
@@ -48,7 +47,6 @@ class Projects:
             return tuple(_account(row, month) for row in rows)
 
     def set_limits(self, project_id: str, changes: Limits) -> None:
-        check_name(project_id)
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
             month = month_of(now_ns)

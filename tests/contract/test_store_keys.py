@@ -7,7 +7,7 @@ import re
 import pytest
 from sqlalchemy import select
 
-from app.errors import NotFound, PromigenceError, Unauthorized
+from app.errors import BadRequest, NotFound, PromigenceError, Unauthorized
 from infra.store import create_store
 from infra.store.tables import api_keys
 from tests import builders as a
@@ -24,6 +24,13 @@ def test_a_secret_names_its_project_and_is_nowhere_stored(rows: Rows) -> None:
         (row,) = at.execute(select(api_keys))
     assert secret not in str(tuple(row))
     assert secret[12:] not in str(tuple(row))
+
+
+def test_a_key_makes_no_project_of_any_name(rows: Rows) -> None:
+    with pytest.raises(BadRequest, match="a project's name"):
+        rows.store.keys.create("a team", "laptop")
+    assert rows.store.keys.list() == ()
+    assert rows.store.projects.list() == ()
 
 
 @pytest.mark.parametrize("secret", ["", "pmg_", "pmg_" + "0" * 64, "\ud800", "x" * 10_000, "\0"])

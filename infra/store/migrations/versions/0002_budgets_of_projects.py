@@ -74,7 +74,7 @@ def _add_months() -> None:
 def _begin_months() -> None:
     """What the runs so far hold and were charged, each in the month that it began in."""
     run = sa.table("run", *map(sa.column, RUN))
-    month = sa.literal_column(MONTH[op.get_context().dialect.name])
+    month: sa.ColumnElement[str] = sa.literal_column(MONTH[op.get_context().dialect.name])
     held = sa.case((run.c.state == "ended", run.c.charged_micros), else_=run.c.budget_micros)
     months = sa.select(run.c.project_id, month, sa.func.sum(held)).group_by(run.c.project_id, month)
     columns = ("project_id", "month", "committed_micros")
