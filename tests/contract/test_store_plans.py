@@ -14,16 +14,18 @@ from app.domain.account import Receipt
 from app.domain.fork import EndReason
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Exec, ExecPurpose
+from app.domain.usage import Window
 from infra.fakes.clock import ManualClock
 from infra.store import create_store
 from tests import builders as a
 from tests.contract.rows import Rows
 
-# Small for ever (hosts, projects, a page of runs), or of what is live alone (partial indexes), or the list of all that a
-# reaper must keep; or what another step of the same plan has made.
+# Small for ever (hosts, projects, a page of runs), or of what is live alone (partial indexes), or the list of all that
+# a reaper must keep; or what another step of the same plan has made.
 MAY_BE_SCANNED = re.compile(
     r"SCAN (host|project|snapshot|anon_1|\(subquery-\d+\))(?!\w)|SCAN \w+ USING (COVERING )?INDEX "
-    r"(ix_attempt_open|ix_attempt_open_of_host|ix_build_unsettled|ix_fork_queued|ix_run_active)$"
+    r"(ix_attempt_open|ix_attempt_open_of_host|ux_attempt_open_of_fork|ix_build_unsettled|ix_fork_queued|"
+    r"ix_run_active)$"
 )
 
 
@@ -87,6 +89,7 @@ def _live_through_everything(rows: Rows) -> None:
     store.runs.tallies((held.run.run_id,))
     store.runs.attempts(held.run.run_id)
     store.runs.forks(held.run.run_id)
+    store.usage.read(Window(0, rows.clock.wall_ns()), a.PROJECT, snapshots=True)
     store.runs.release(a.PROJECT, held.fork.fork_id, EndReason.RELEASED, None)
     rows.close(held, 5)
     rows.close(other, 5, None, a.failed())
