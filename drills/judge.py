@@ -25,6 +25,8 @@ CLOCK_S = 1.0
 OUTCOMES = ("passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled")
 MONEY = frozenset({"run_exhausted", "not_renewed"})
 REWARDS = {"passed": 1.0, "failed": 0.0}
+# What a strike at a part may cost a machine that is just coming up, or whose host was silent for too long.
+LOST_WITH_A_PART = frozenset({"worker_lost", "host_lost"})
 
 
 class Law(StrEnum):
@@ -77,6 +79,7 @@ def judge(evidence: Evidence) -> list[Broken]:
         Law.OUTCOME: [
             *(line for fork in report["forks"] for line in wrong_end(fork, evidence.lives)),
             *wrong_deaths(evidence),
+            *lost_to_nothing(evidence),
         ],
     }
     return [Broken(law, line) for law, lines in found.items() for line in lines]
@@ -194,6 +197,16 @@ def wrong_deaths(evidence: Evidence) -> Iterator[str]:
             yield f"fork {fork['index']} is capped; its machine ended by {cause}"
         if fork["outcome"] == "capped" and attempt.attempt_id in evidence.keepers_killed:
             yield f"fork {fork['index']} is capped; its keeper was killed"
+
+
+def lost_to_nothing(evidence: Evidence) -> Iterator[str]:
+    """A machine fails of a strike at its keeper or at a part, and of nothing else: the environment itself is sound."""
+    names = {(each.fork_id, each.number): each.attempt_id for each in evidence.account.attempts}
+    for failed in evidence.report["environment_failures"]:
+        struck = names.get((failed["fork_id"], failed["attempt"])) in evidence.keepers_killed
+        if failed["kind"] not in LOST_WITH_A_PART | ({"guest_lost"} if struck else set()):
+            why = "its keeper was killed" if struck else "its keeper was left alone"
+            yield f"a machine of fork {failed['index']} failed by {failed['kind']}, {why}: {failed['message']}"
 
 
 def lateness_ms(seen: Iterable[Seen], now_ns: int) -> list[float]:

@@ -17,6 +17,7 @@ from app.flow import collect, fork, recover
 from app.flow._claimed import PATIENCE_NS
 from app.ports import Attempts, Execs, Machines
 from tests.flow.stage import Stage, sim, spec
+from workers.recovery import Adoption
 
 AWAY = Unavailable("database_away", "planted")
 
@@ -135,13 +136,18 @@ def test_a_machine_that_another_process_still_serves_is_left_alone_and_adopted_l
     served = attempt_of(suite, run_id)
     busy = Busy(suite.host.machines, served)
     suite.hosts["host0"] = replace(suite.host, claim="host0/2", machines=cast(Machines, busy))
-    assert recover.adopt(suite.ports, suite.host) == {served}
+    adoption = Adoption(suite.ports, suite.host)
+    adoption.begin()
+    assert adoption.left == {served}
     suite.run_for(3)
     claims = {each.attempt.attempt_id: each.attempt.claim for each in held(suite)}
     assert claims.pop(served) == "host0/1"
     assert set(claims.values()) == {"host0/2"}
+    adoption.go_on()
+    assert adoption.left == {served}
     busy.names.clear()
-    assert recover.adopt(suite.ports, suite.host, frozenset({served})) == frozenset()
+    adoption.go_on()
+    assert adoption.left == frozenset()
     page = suite.run_until_final(run_id)
     assert page["totals"]["passed"] == 2
     assert page["environment_failures"] == []

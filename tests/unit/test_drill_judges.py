@@ -143,6 +143,23 @@ def test_a_lost_machine_that_is_called_capped_is_seen() -> None:
     assert "its keeper was killed" in " ".join(each.seen for each in judge(whole))
 
 
+@pytest.mark.parametrize(
+    ("killed", "kind"), [(set(), "guest_lost"), (set(), "guest_hung"), ({"att_3"}, "guest_hung")]
+)
+def test_a_machine_that_failed_of_no_strike_is_seen(killed: set[str], kind: str) -> None:
+    changed = replace(evidence(), keepers_killed=frozenset(killed))
+    failed = [{**changed.report["environment_failures"][0], "kind": kind}]
+    report = cast(Report, {**changed.report, "environment_failures": failed})
+    assert laws(replace(changed, report=report)) == {Law.OUTCOME}
+
+
+def test_a_machine_may_fail_with_the_part_that_was_struck() -> None:
+    changed = replace(evidence(), keepers_killed=frozenset())
+    failed = [{**changed.report["environment_failures"][0], "kind": "worker_lost"}]
+    report = cast(Report, {**changed.report, "environment_failures": failed})
+    assert judge(replace(changed, report=report)) == []
+
+
 def test_lateness_is_of_machines_that_were_killed_at_their_lease() -> None:
     seen = evidence().seen.values()
     assert lateness_ms(seen, LEASE_NS) == [-100.0]
@@ -212,7 +229,9 @@ def report() -> Report:
             "verification_usd": 0.00011,
             "rate_usd_per_fork_hour": 0.036,
         },
-        "environment_failures": [],
+        "environment_failures": [
+            {"fork_id": "fork_3", "index": 2, "attempt": 1, "kind": "guest_lost", "message": "lost"}
+        ],
         "forks": forks,
     }
     return cast(Report, made)
