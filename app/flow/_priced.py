@@ -1,4 +1,4 @@
-"""A step with its snapshots pinned and its price; shared by `quote` and `start`, which must agree."""
+"""A step with its snapshots pinned, and its price; shared by `quote` and `start`, which must agree."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ from app.ports import Ports
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`snapshots` and `timings` stand in the order of `spec.groups`."""
+    """A spec whose snapshots have versions; `snapshots` and `timings` stand in the order of its groups."""
 
     spec: RunSpec
     snapshots: tuple[Snapshot, ...]
     timings: tuple[Timing, ...]
-    quote: Quote
 
 
-def priced(ports: Ports, project_id: str, spec: RunSpec) -> Step:
-    """Pin, check and price a spec.
+def pinned(ports: Ports, project_id: str, spec: RunSpec) -> Step:
+    """Check a spec, and pin its snapshots.
 
-    Raises NotFound(unknown_snapshot), BadRequest(count_out_of_range, shape_not_priced, cap_too_small),
-    Forbidden(egress_not_allowed), Conflict(project_budget_exhausted).
+    Raises NotFound(unknown_snapshot), BadRequest(count_out_of_range), Forbidden(egress_not_allowed).
     """
     _check_count(ports, spec)
     snapshots = tuple(ports.snapshots.get(project_id, group.snapshot) for group in spec.groups)
     for snapshot in snapshots:
         egress.check(targets(spec, snapshot.definition), ports.limits.egress)
-    pinned = replace(
+    versioned = replace(
         spec,
         groups=tuple(
             replace(group, snapshot=snapshot.ref)
@@ -45,8 +43,32 @@ def priced(ports: Ports, project_id: str, spec: RunSpec) -> Step:
         ),
     )
     timings = tuple(timing(spec, snapshot.definition) for snapshot in snapshots)
+    return Step(versioned, snapshots, timings)
+
+
+def priced(ports: Ports, project_id: str, step: Step) -> Quote:
+    """Price a step by the card in force.
+
+    Raises BadRequest(shape_not_priced, cap_too_small), Conflict(project_budget_exhausted).
+    """
+    shapes = tuple(snapshot.definition.shape for snapshot in step.snapshots)
+    # A run is priced wholly at one rate: that of its dearest shape.
+    rate = max(map(ports.rates.rate, shapes), key=lambda rate: rate.micros_per_hour)
+    groups = tuple(
+        Priced(group.snapshot, group.count, shape, limits)
+        for group, shape, limits in zip(step.spec.groups, shapes, step.timings, strict=True)
+    )
     project = ports.projects.get(project_id)
-    return Step(pinned, snapshots, timings, _quote(ports, project, pinned, snapshots, timings))
+    return price(
+        quote_id=new_id("quote"),
+        groups=groups,
+        cap_micros=step.spec.cap_micros,
+        rate=rate,
+        concurrency=_concurrency(ports.hosts.list(), step.spec.count, step.snapshots, project),
+        accelerator=step.snapshots[0].restore_key.accelerator,
+        expires_ns=ports.clock.wall_ns() + ports.limits.quote_life_ns,
+        project=project,
+    )
 
 
 def _check_count(ports: Ports, spec: RunSpec) -> None:
@@ -57,32 +79,6 @@ def _check_count(ports: Ports, spec: RunSpec) -> None:
             f"a run has 1 to {limit} forks (max_forks_per_run); {spec.count} were asked for",
             limit=limit,
         )
-
-
-def _quote(
-    ports: Ports,
-    project: Project,
-    spec: RunSpec,
-    snapshots: tuple[Snapshot, ...],
-    timings: tuple[Timing, ...],
-) -> Quote:
-    shapes = tuple(snapshot.definition.shape for snapshot in snapshots)
-    # A run is priced wholly at one rate: that of its dearest shape.
-    rate = max(map(ports.rates.rate, shapes), key=lambda rate: rate.micros_per_hour)
-    groups = tuple(
-        Priced(group.snapshot, group.count, shape, limits)
-        for group, shape, limits in zip(spec.groups, shapes, timings, strict=True)
-    )
-    return price(
-        quote_id=new_id("quote"),
-        groups=groups,
-        cap_micros=spec.cap_micros,
-        rate=rate,
-        concurrency=_concurrency(ports.hosts.list(), spec.count, snapshots, project),
-        accelerator=snapshots[0].restore_key.accelerator,
-        expires_ns=ports.clock.wall_ns() + ports.limits.quote_life_ns,
-        project=project,
-    )
 
 
 def _concurrency(

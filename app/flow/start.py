@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from app.domain.ledger import equal_grants
 from app.domain.money import cost_micros
-from app.domain.quote import smallest_lease_ns
+from app.domain.quote import Quote, smallest_lease_ns
 from app.domain.run import Fork, Run, RunKind, RunSpec, RunState
 from app.domain.spec import digest, with_open_command
 from app.errors import Conflict
 from app.flow._once import Answer, ReceiptOf, Token, once
-from app.flow._priced import Step, priced
+from app.flow._priced import Step, pinned, priced
 from app.ids import new_id
 from app.ports import Ports
 
@@ -22,29 +21,31 @@ def start(
 ) -> Answer:
     """Start a run: `{"run_id", "state", "quote"}`.
 
-    Raises what `priced` raises, NotFound(unknown_quote), Conflict(quote_mismatch, quote_expired,
-    idempotency_mismatch). Conflict(project_budget_exhausted) also when other runs have taken, since it was quoted, what
-    this one needs.
+    With a `quote_id` the step costs what that quote says, whatever the card in force says meanwhile; without one it is
+    priced now. Raises what `pinned` raises; NotFound(unknown_quote), Conflict(quote_mismatch, quote_expired), or what
+    `priced` raises; Conflict(idempotency_mismatch). Conflict(project_budget_exhausted) also when other runs have
+    taken, since it was quoted, what this one needs.
     """
 
     def effect(receipt: ReceiptOf) -> Answer:
-        step = _at_quote(ports, project_id, priced(ports, project_id, spec), quote_id)
-        run = _run(ports, project_id, step)
+        step = pinned(ports, project_id, spec)
+        quote = _quote(ports, project_id, step, quote_id)
+        run = _run(ports, project_id, step, quote)
         answer: Answer = {
             "run_id": run.run_id,
             "state": run.state.value,
-            "quote": step.quote.as_dict(),
+            "quote": quote.as_dict(),
         }
-        ports.runs.start(run, _forks(run, step), receipt(answer))
+        ports.runs.start(run, tuple(_forks(run, step)), receipt(answer))
         ports.bells.place()
         return answer
 
     return once(ports, project_id, token, effect)
 
 
-def _at_quote(ports: Ports, project_id: str, step: Step, quote_id: str | None) -> Step:
+def _quote(ports: Ports, project_id: str, step: Step, quote_id: str | None) -> Quote:
     if quote_id is None:
-        return step
+        return priced(ports, project_id, step)
     held, spec_sha256 = ports.quotes.get(project_id, quote_id)
     if spec_sha256 not in (digest(step.spec), digest(with_open_command(step.spec))):
         raise Conflict(
@@ -52,19 +53,19 @@ def _at_quote(ports: Ports, project_id: str, step: Step, quote_id: str | None) -
         )
     if held.expires_ns < ports.clock.wall_ns():
         raise Conflict("quote_expired", f"quote {quote_id} has expired; ask for a new one")
-    return replace(step, quote=held)
+    return held
 
 
-def _run(ports: Ports, project_id: str, step: Step) -> Run:
-    budget = step.quote.budget_micros
-    granted = sum(_grants(step))
+def _run(ports: Ports, project_id: str, step: Step, quote: Quote) -> Run:
+    budget = quote.budget_micros
+    granted = sum(_grants(step, quote))
     return Run(
         run_id=new_id("run"),
         project_id=project_id,
         kind=RunKind.USER,
         state=RunState.ACTIVE,
         spec=step.spec,
-        quote=step.quote,
+        quote=quote,
         budget_micros=budget,
         pool_micros=budget - granted,
         granted_micros=granted,
@@ -73,22 +74,18 @@ def _run(ports: Ports, project_id: str, step: Step) -> Run:
     )
 
 
-def _grants(step: Step) -> tuple[int, ...]:
+def _grants(step: Step, quote: Quote) -> tuple[int, ...]:
     worsts = tuple(
-        timing.worst_micros(step.quote.rate.micros_per_hour)
+        timing.worst_micros(quote.rate.micros_per_hour)
         for group, timing in zip(step.spec.groups, step.timings, strict=True)
         for _ in range(group.count)
     )
-    return equal_grants(step.quote.budget_micros, worsts)
+    return equal_grants(quote.budget_micros, worsts)
 
 
-def _forks(run: Run, step: Step) -> tuple[Fork, ...]:
-    return tuple(_each_fork(run, step))
-
-
-def _each_fork(run: Run, step: Step) -> Iterator[Fork]:
-    rate = step.quote.rate.micros_per_hour
-    grants = iter(_grants(step))
+def _forks(run: Run, step: Step) -> Iterator[Fork]:
+    rate = run.quote.rate.micros_per_hour
+    grants = iter(_grants(step, run.quote))
     index = 0
     for group, snapshot, timing in zip(step.spec.groups, step.snapshots, step.timings, strict=True):
         for _ in range(group.count):
