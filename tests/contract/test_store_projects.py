@@ -20,7 +20,7 @@ from app.domain.placement import Placement
 from app.domain.run import Run
 from app.errors import BadRequest, Conflict, FailureKind, NotFound, PromigenceError
 from infra.fakes.clock import START_WALL_NS
-from infra.store import Stores
+from infra.store import Stores, create_store
 from infra.store.tables import forks, project_months, projects
 from tests import builders as a
 from tests.contract import spender
@@ -137,6 +137,18 @@ def test_a_budget_is_changed_for_this_month_and_those_to_come(rows: Rows) -> Non
         rows.start(1)
     store.set_limits(a.PROJECT, {"monthly_budget_micros": 300_000})
     rows.start(1)
+
+
+def test_a_month_that_others_have_begun_gets_a_new_budget_too(rows: Rows, url: str) -> None:
+    """Who changes a budget just before midnight may come after a run that has started just after it."""
+    rows.store.projects.set_limits(a.PROJECT, {"monthly_budget_micros": 100_000})
+    rows.clock.advance((month_end_ns(MONTH) - rows.clock.wall_ns()) / NS_PER_SECOND)
+    rows.start(1)
+    late = create_store(url, now_ns=lambda: month_end_ns(MONTH) - 1)
+    late.projects.set_limits(a.PROJECT, {"monthly_budget_micros": 300_000})
+    late.close()
+    rows.start(2)
+    assert _account(rows) == (300_000, 0, 0)
 
 
 def test_no_more_forks_are_placed_than_the_limit_allows(rows: Rows) -> None:
