@@ -13,7 +13,7 @@ from drills.rows import unfinished
 from infra.queue import CONTROL, host_queue
 
 _GROUPS = Path("/sys/fs/cgroup/promigence")
-_LOOK_S = 0.5
+_LOOK_S = 0.25
 _REDIS_S = 5.0
 # What Celery keeps in Redis for as long as it lives; every other key has to expire by itself.
 _LASTING = ("_kombu.binding.", "unacked")

@@ -15,6 +15,13 @@ _NOT_FINAL = {
     "exec": "SELECT exec_id AS id FROM exec WHERE state IN ('queued', 'running')",
 }
 _HOSTS = "SELECT host_id, slots, free_slots, memory_mib, free_memory_mib, disk_gib, free_disk_gib FROM host"
+_PROJECTS = "SELECT project_id, live_forks FROM project WHERE live_forks <> 0"
+_MONTHS = (
+    "SELECT project_id, committed, charged FROM"
+    " (SELECT project_id, sum(committed_micros) AS committed FROM project_month GROUP BY project_id) AS months"
+    " JOIN (SELECT project_id, sum(charged_micros) AS charged FROM run GROUP BY project_id) AS runs"
+    " USING (project_id) WHERE committed <> charged"
+)
 _RUN = (
     "SELECT budget_micros, pool_micros, granted_micros, charged_micros, micros_per_hour"
     " FROM run WHERE run_id = %s"
@@ -70,13 +77,24 @@ def account_of(postgres: Postgres, run_id: str) -> Account:
 
 
 def unfinished(postgres: Postgres) -> list[str]:
-    """Rows that are not final, and room of hosts that was not given back."""
+    """Rows that are not final; room of hosts, places and money of projects that were not given back."""
     waiting = [
         f"{table} {row['id']} is not final"
         for table, statement in _NOT_FINAL.items()
         for row in postgres.rows(statement)
     ]
-    return waiting + [line for row in postgres.rows(_HOSTS) for line in _kept_room(row)]
+    return [
+        *waiting,
+        *(line for row in postgres.rows(_HOSTS) for line in _kept_room(row)),
+        *(
+            f"project {row['project_id']} counts {row['live_forks']} live forks"
+            for row in postgres.rows(_PROJECTS)
+        ),
+        *(
+            f"project {row['project_id']} has {row['committed']} committed, its runs {row['charged']}"
+            for row in postgres.rows(_MONTHS)
+        ),
+    ]
 
 
 def _kept_room(row: dict[str, Any]) -> Iterator[str]:
