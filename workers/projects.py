@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -88,11 +88,11 @@ def _tell(stored: Projects, name: str, as_json: bool) -> None:
     typer.echo(json.dumps(told, indent=2) if as_json else _line(told))
 
 
-def _line(told: dict[str, object]) -> str:
-    budget, left, most = told["monthly_budget_usd"], told["left_usd"], told["max_forks"]
-    money = "no budget" if budget is None else f"{left} of {budget} USD left"
+def _line(told: dict[str, Any]) -> str:
+    budget, most = told["monthly_budget_usd"], told["max_forks"]
+    money = "no budget" if budget is None else f"{told['left_usd']:.6f} of {budget:.6f} USD left"
     forks = "no limit" if most is None else f"at most {most}"
     return (
-        f"{told['project']}  {told['month']}: {told['charged_usd']} USD charged, {told['reserved_usd']} USD held, "
-        f"{money}  forks: {told['live_forks']} placed, {forks}"
+        f"{told['project']}  {told['month']}: {told['charged_usd']:.6f} USD charged, "
+        f"{told['reserved_usd']:.6f} USD held, {money}  forks: {told['live_forks']} placed, {forks}"
     )

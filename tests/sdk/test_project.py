@@ -39,7 +39,7 @@ def test_a_person_reads_what_is_left_and_what_is_held(wire: Wire, time: FakeTime
     wire.will(ok(shapes.project()))
     shown = cli(wire, time, "project").stdout.splitlines()
     assert shown == [
-        "lab  2026-11: $1.5000 charged, $2.5000 held by live runs, $1.0000 left of $5.0000",
+        "lab  2026-11: $1.500000 charged, $2.500000 held by live runs, $1.000000 left of $5.000000",
         "a new month begins 2026-12-01T00:00:00.000Z",
         "3 forks placed now, 8 at most",
     ]

@@ -53,11 +53,11 @@ def test_limits_are_set_shown_and_taken_away(stack: Path) -> None:
 
 
 def test_a_line_for_a_person(stack: Path) -> None:
-    assert "0.0 USD charged, 0.0 USD held, no budget  forks: 0 placed, no limit" in (
+    assert "0.000000 USD charged, 0.000000 USD held, no budget  forks: 0 placed, no limit" in (
         run(stack, "set", "lab").stdout
     )
     limited = run(stack, "set", "lab", "--monthly-budget", "2", "--max-forks", "3").stdout
-    assert "2.0 of 2.0 USD left  forks: 0 placed, at most 3" in limited
+    assert "2.000000 of 2.000000 USD left  forks: 0 placed, at most 3" in limited
     assert run(stack, "list").stdout == limited == run(stack, "show", "lab").stdout
 
 

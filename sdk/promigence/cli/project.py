@@ -6,7 +6,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from promigence.cli.session import AsJson, session, usd
+from promigence.cli.session import AsJson, session
 from promigence.types import Project
 
 
@@ -20,12 +20,21 @@ def project(ctx: typer.Context, as_json: AsJson = False) -> None:
 def shown(told: Project) -> RenderableType:
     """Money of the month, then forks of now."""
     budget, left = told["monthly_budget_usd"], told["left_usd"]
-    money = "no budget" if budget is None or left is None else f"{usd(left)} left of {usd(budget)}"
+    money = (
+        "no budget"
+        if budget is None or left is None
+        else f"{_money(left)} left of {_money(budget)}"
+    )
     forks = "no limit" if told["max_forks"] is None else f"{told['max_forks']} at most"
     return Text.assemble(
         (told["project"], "bold"),
-        f"  {told['month']}: {usd(told['charged_usd'])} charged, "
-        f"{usd(told['reserved_usd'])} held by live runs, {money}\n"
+        f"  {told['month']}: {_money(told['charged_usd'])} charged, "
+        f"{_money(told['reserved_usd'])} held by live runs, {money}\n"
         f"a new month begins {told['resets_at']}\n"
         f"{told['live_forks']} forks placed now, {forks}",
     )
+
+
+def _money(amount: float) -> str:
+    """To the micro-dollar, so that the three parts are seen to add up."""
+    return f"${amount:.6f}"
