@@ -39,6 +39,7 @@ def refers(column: str, target: str) -> ForeignKeyConstraint:
     return ForeignKeyConstraint([column], [f"{target}.{column}"])
 
 
-def partial_index(name: str, condition: str, *columns: str) -> Index:
+def partial_index(name: str, condition: str, *columns: str, unique: bool = False) -> Index:
     """An index of the rows that meet a condition: what polls read stays as small as what is live."""
-    return Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
+    where = text(condition)
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)

@@ -229,9 +229,19 @@ class AttemptRow(Row, table=True):
             "charged_micros = verification_micros + tasks_micros + environment_micros",
             name="parts_add_up",
         ),
+        # In floating point, so that no product is too large for 64 bits; 2 are the rounding up, and room for its error.
+        CheckConstraint(
+            "charged_micros <= 2 + lease_ns / 3600000000000.0 * micros_per_hour",
+            name="charged_within_its_lease",
+        ),
+        CheckConstraint(
+            "closed_boot_ns IS NOT NULL OR charged_micros <= 0", name="charged_at_its_end"
+        ),
         Index("ix_attempt_run_id_opened_ns", "run_id", "opened_ns"),
         Index("ix_attempt_closed_ns", "closed_ns"),
         partial_index("ix_attempt_open", "closed_boot_ns IS NULL", "attempt_id"),
+        # Two machines on one grant could cost twice what it holds.
+        partial_index("ux_attempt_open_of_fork", "closed_boot_ns IS NULL", "fork_id", unique=True),
         partial_index("ix_attempt_open_of_host", "closed_boot_ns IS NULL", "host_id"),
     )
 
