@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from drills.judge import Broken, Evidence, Law, judge, lateness_ms
+from drills.judge import LATE_NS, Broken, Evidence, Law, judge, lateness_ms
 from drills.plan import ENDLESS_S, Life
 from drills.rows import Account, Attempt
 from drills.watch import Seen
@@ -78,7 +78,11 @@ def test_a_life_beyond_its_lease_is_charged_its_lease_alone() -> None:
 
 
 def test_a_machine_that_outlived_its_lease_is_late() -> None:
-    assert laws(seeing("att_2", gone_ns=LEASE_NS + 1)) == {Law.LATE_KILL}
+    assert laws(seeing("att_2", gone_ns=LEASE_NS + LATE_NS + 1)) == {Law.LATE_KILL}
+
+
+def test_a_machine_that_was_gone_within_the_margin_is_not() -> None:
+    assert judge(seeing("att_2", gone_ns=LEASE_NS + LATE_NS)) == []
 
 
 def test_a_machine_that_still_lives_after_its_lease_is_late() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drills.judge import late_kills, orphans
+from drills.judge import LATE_NS, late_kills, orphans
 from drills.watch import POLL_MS, Seen, Watch, boot_ns, living, watching
 
 SECOND_NS = 1_000_000_000
@@ -19,7 +19,7 @@ LOOKS = 200
 
 def test_a_process_that_outlives_its_deadline_is_seen_to(tmp_path: Path) -> None:
     with watching(tmp_path) as watch, machine(tmp_path / "att_1", boot_ns() + SECOND_NS // 5):
-        seen = until(watch, lambda each: each.late_ns(boot_ns()) > 0)
+        seen = until(watch, lambda each: each.late_ns(boot_ns()) > LATE_NS)
         assert late_kills([seen], boot_ns()) != []
 
 
