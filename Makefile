@@ -1,6 +1,6 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check test test-fast demo drill-cap up down bench lock clean
+.PHONY: help setup venv check test test-fast mutants demo drill-cap up down bench lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -9,8 +9,8 @@ PYTHON := .venv/bin/python
 SERVER := .venv/bin/promigence-server
 CODE := $(wildcard app infra workers guest sdk demo docs drills tests bench)
 FAST := $(wildcard $(addprefix tests/,unit flow api sdk contract architecture))
-# Whole test suites of another project, and many processes at once on one database: for `make test`.
-LONG := $(addprefix --ignore=tests/,unit/test_demo_environment.py unit/test_demo_rollout.py contract/test_store_processes.py)
+# Whole test suites of another project, 10,000 programs, and many processes at once on one database: for `make test`.
+LONG := $(addprefix --ignore=tests/,unit/test_demo_environment.py unit/test_demo_rollout.py unit/test_ledger_proof.py contract/test_store_processes.py)
 # Simulated machines need no hypervisor, so no more than the virtual environment is set up for them.
 SETUP_FOR_STACK := $(if $(filter fake,$(MACHINES)),venv,setup)
 
@@ -35,6 +35,9 @@ test-fast: venv ## tests without machines, within a minute
 
 test: setup ## set-up and all tests, on real machines
 	$(PYTHON) -m pytest tests
+
+mutants: venv ## small errors in the arithmetic of money, each of which a test must notice; JSON=1
+	@$(PYTHON) -m tests.mutants $(if $(JSON),--json)
 
 demo: setup ## set-up and the main job on real machines; JSON=1 ends with one JSON line
 	@$(PYTHON) -m demo $(if $(JSON),--json)

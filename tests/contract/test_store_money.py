@@ -11,6 +11,7 @@ from app.domain.ledger import CLOSE_MARGIN_NS, START_WINDOW_NS
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Claimed, Closing, RunState
 from app.errors import FailureKind, PromigenceError, StaleClaim
+from infra.store.tables import ledger
 from tests import builders as a
 from tests.contract.rows import Rows
 
@@ -136,6 +137,25 @@ def test_a_machine_whose_lease_is_over_gets_no_more_money(rows: Rows) -> None:
     rows.close(first, at_s=5)
     rows.clock.advance(15)
     assert rows.store.meters.share(second.run.run_id) == 0
+
+
+def test_money_is_shared_as_often_as_there_is_some(rows: Rows) -> None:
+    first, second = rows.started(3, budget_micros=45 * SECOND), rows.open()
+    run_id, third = first.run.run_id, rows.open()
+    for ended in (first, second):
+        rows.close(ended, at_s=5)
+        assert rows.store.meters.share(run_id) > 0
+    assert rows.fork(third.fork.fork_id).grant_micros == 35 * SECOND
+
+
+def test_no_entry_is_booked_again_later(rows: Rows) -> None:
+    claimed = rows.started()
+    rows.close(claimed, at_s=5)
+    with rows.store.database.read() as at:
+        entry = dict(at.execute(ledger.select().limit(1)).mappings().one())
+    with pytest.raises(PromigenceError) as caught, rows.store.database.write() as at:
+        at.execute(ledger.insert().values(entry | {"booked_ns": entry["booked_ns"] + 1}))
+    assert caught.value.code == "constraint_refused"
 
 
 def test_accruing_shows_and_moves_nothing(rows: Rows) -> None:

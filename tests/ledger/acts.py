@@ -234,10 +234,10 @@ def noting(world: World, attempt: Attempt, seen_ns: int) -> Task:
     split, lease_ns = world.books.meter(attempt.attempt_id, seen_ns), attempt.lease_ns
 
     def note() -> None:
-        if attempt.is_open:
-            world.reached["a meter was read again"] += attempt.noted is not None
+        again = attempt.noted is not None
+        if world.books.note(attempt.attempt_id, seen_ns, split):
+            world.reached["a meter was read again"] += again
             world.leases_noted[attempt.attempt_id] = lease_ns
-        world.books.note(attempt.attempt_id, seen_ns, split)
 
     return note
 

@@ -205,9 +205,14 @@ class Books:
         age_ns = now_ns - attempt.opened_ns
         return ledger.charge(age_ns, attempt.lease_ns, ready_ns, rate, failed=False)
 
-    def note(self, attempt_id: str, seen_ns: int, split: Split) -> None:
-        if self.attempts[attempt_id].is_open:
-            self.attempts[attempt_id].noted = (seen_ns, split.total_micros)
+    def note(self, attempt_id: str, seen_ns: int, split: Split) -> bool:
+        """Keep a figure that is more than the last, on an attempt that is still open; whether it was kept."""
+        attempt = self.attempts[attempt_id]
+        last = 0 if attempt.noted is None else attempt.noted[1]
+        if not attempt.is_open or split.total_micros <= last:
+            return False
+        attempt.noted = (seen_ns, split.total_micros)
+        return True
 
     def overdue(self, now_ns: int) -> list[str]:
         return [

@@ -34,6 +34,7 @@ DICE = [name for name in EVENTS for _ in range(OFTEN.get(name, 1))]
 WIDTH = 5
 PROGRAMS = st.binary(min_size=WIDTH * STEPS, max_size=WIDTH * STEPS)
 SETTINGS = settings(
+    settings.default,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -29,7 +29,10 @@ from app.domain.ledger import (
     top_up,
     unfunded,
 )
+from app.domain.machine import Shape
 from app.domain.money import NS_PER_SECOND, cost_micros
+from app.domain.quote import Priced, Timing, smallest_cap_micros, smallest_lease_ns
+from app.domain.rates import Basis, Rate
 from app.errors import Conflict
 
 RATE = st.integers(1, 5_000_000)
@@ -74,6 +77,18 @@ def test_a_charge_in_words() -> None:
     assert late.total_micros == 1000
     never_ready = charge(3 * second, 100 * second, None, 36_000, failed=False)
     assert (never_ready.verification_micros, never_ready.tasks_micros) == (30, 0)
+
+
+def test_the_smallest_cap_funds_the_neediest_of_unlike_groups() -> None:
+    short, long = (
+        Priced("s@1", count, Shape(1, 512, 4), Timing(3600 * NS_PER_SECOND, 0, test_ns, 0, False))
+        for count, test_ns in ((3, 0), (1, 50 * NS_PER_SECOND))
+    )
+    smallest = smallest_cap_micros((short, long), Rate(36_000, Basis.COMMITTED, "card"))
+    needs = cost_micros(smallest_lease_ns(long.timing), 36_000)
+    worst = (10**9,) * 4
+    assert min(equal_grants(smallest, worst)) == needs
+    assert min(equal_grants(smallest - 1, worst)) < needs
 
 
 NOW = 1000
@@ -130,14 +145,11 @@ def test_where_an_even_part_is_too_small_whoever_ends_soonest_is_extended() -> N
         Need("d", 0, 10_000, lease_ends_ns=NOW + 9),
         Need("e", 0, 10_000, lease_ends_ns=NOW),
     )
-    order: list[str] = []
-    for funded in range(1, 4):
-        added = share((funded + 1) * five_seconds - 1, needs, 36_000, NOW)
-        assert set(added.values()) == {five_seconds}
-        order.append((set(added) - set(order)).pop())
-    assert order == ["c", "b", "d"]
-    assert share(4 * five_seconds - 1, needs, 36_000, NOW).keys() == {"b", "c", "d"}
-    assert share(4 * five_seconds, needs, 36_000, NOW).keys() == {"a", "b", "c", "d"}
+    assert share(five_seconds - 1, needs, 36_000, NOW) == {}
+    for pool, extended in enumerate(("c", "bc", "bcd", "abcd"), start=1):
+        added = share(pool * five_seconds, needs, 36_000, NOW)
+        assert added == dict.fromkeys(extended, five_seconds)
+        assert pool == 4 or share((pool + 1) * five_seconds - 1, needs, 36_000, NOW) == added
 
 
 def test_a_fork_that_lacks_less_than_an_extension_gets_what_it_lacks() -> None:
