@@ -18,6 +18,7 @@ Each carries `code` (stable, for programs), `message` (for people: what to do), 
 
 from __future__ import annotations
 
+import copyreg
 from enum import StrEnum
 from typing import ClassVar
 
@@ -73,6 +74,12 @@ class PromigenceError(Exception):
         self.code = code
         self.message = message
         self.details = details
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Whole again when unpickled, whatever the class is made with: a task queue tries that before it looks what an
+        error is.
+        """
+        return copyreg.__newobj__, (type(self), self.message), self.__dict__  # type: ignore[attr-defined]
 
 
 class BadRequest(PromigenceError):
