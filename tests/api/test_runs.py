@@ -31,7 +31,13 @@ def test_a_quote_says_the_most_that_a_step_can_cost(suite: Door) -> None:
         "basis": "committed",
         "card_version": "test-1",
     }
-    assert quote["concurrency"] == {"requested": 20, "slots": 100, "free_now": 100}
+    assert quote["concurrency"] == {
+        "requested": 20,
+        "slots": 100,
+        "free_now": 100,
+        "binding": "request",
+    }
+    assert quote["limits"]["binding"] == "spend_cap"
     assert quote["accelerator"] in ("kvm", "tcg")
     assert quote["expires_at"].endswith("Z")
     assert _run_rows(suite) == 0
