@@ -203,7 +203,18 @@ def quote(max_cost_usd: float = 1.0) -> Quote:
         "spend_cap_usd": 1.0,
         "funded_seconds_per_fork": 3600.0,
         "rate": {"usd_per_fork_hour": 0.05, "basis": "committed", "card_version": "1"},
-        "concurrency": {"requested": COUNT, "slots": COUNT, "free_now": COUNT},
+        "concurrency": {
+            "requested": COUNT,
+            "slots": COUNT,
+            "free_now": COUNT,
+            "binding": "request",
+        },
+        "limits": {
+            "binding": "spend_cap",
+            "project_left_usd": None,
+            "project_max_forks": None,
+            "project_live_forks": 0,
+        },
         "accelerator": "tcg",
         "expires_at": "2026-11-30T18:00:00Z",
     }
