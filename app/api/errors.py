@@ -88,7 +88,17 @@ def _of_http(error: HTTPException, request: Request) -> PromigenceError:
         return MethodNotAllowed("method_not_allowed", f"{request.method} is not allowed here")
     if error.status_code == 413:
         return TooLarge("too_large", "the body is too large")
-    return BadRequest("bad_request", "the body cannot be read as JSON")
+    return BadRequest("bad_request", f"the body cannot be read as JSON: {_unread(error.__cause__)}")
+
+
+def _unread(cause: BaseException | None) -> str:
+    """Why bytes that may well be JSON were not read; syntax errors say it themselves, and where."""
+    if isinstance(cause, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(cause, UnicodeError):
+        return "it is not UTF-8"
+    # Python reads no whole number of thousands of digits, and says it by a bare ValueError.
+    return "a number in it has too many digits" if isinstance(cause, ValueError) else "it broke off"
 
 
 def _bad_request(request: Request, faults: Sequence[Any]) -> BadRequest:

@@ -73,10 +73,13 @@ def priced(ports: Ports, project_id: str, step: Step) -> Quote:
 
 def _check_count(ports: Ports, spec: RunSpec) -> None:
     limit = ports.limits.max_forks_per_run
-    if spec.count > limit or any(group.count < 1 for group in spec.groups) or not spec.groups:
+    few = not spec.groups or any(group.count < 1 for group in spec.groups)
+    if few or spec.count > limit:
         raise BadRequest(
             "count_out_of_range",
-            f"a run has 1 to {limit} forks (max_forks_per_run); {spec.count} were asked for",
+            f"a run has 1 to {limit} forks (max_forks_per_run), and each group at least 1; count asks for "
+            f"{'fewer' if few else 'more'}",
+            field="count",
             limit=limit,
         )
 

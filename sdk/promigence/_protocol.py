@@ -33,6 +33,8 @@ from promigence.errors import (
 MAX_WAIT_SECONDS = 25.0
 # How long the server may be silent while it moves a file between itself and a guest.
 MOVE_SECONDS = 300.0
+# Deeper than any body that the API knows.
+MAX_NAMED_DEPTH = 8
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 
 T = TypeVar("T")
@@ -73,9 +75,9 @@ class Request:
         if self.json is None:
             return None
         try:
-            return json.dumps(self.json, allow_nan=False, separators=(",", ":")).encode()
+            return _as_json(self.json)
         except (TypeError, ValueError) as error:
-            raise BadRequest(f"an argument cannot be sent: {error}") from error
+            raise BadRequest(f"{_unsendable(self.json)} cannot be sent: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,21 @@ def retry_after_seconds(answer: Answer) -> float | None:
         return max(0.0, (until - sent).total_seconds())
     except (ValueError, TypeError):
         return None
+
+
+def _as_json(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _unsendable(body: Any, path: str = "") -> str:
+    """The place of what JSON has no word for, such as `definition.spend_cap`; a circle is named to some depth."""
+    inner = body.items() if isinstance(body, dict) else ()
+    for name, value in inner if path.count(".") < MAX_NAMED_DEPTH else ():
+        try:
+            _as_json(value)
+        except (TypeError, ValueError):
+            return _unsendable(value, f"{path}.{name}" if path else str(name))
+    return path or "an argument"
 
 
 def _class_of(status: int, code: str) -> type[PromigenceError]:

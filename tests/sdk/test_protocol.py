@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -133,9 +134,15 @@ def test_a_query_leaves_out_what_is_not_given() -> None:
 
 
 def test_what_json_has_no_word_for_is_refused() -> None:
-    for value in (float("nan"), float("inf"), object(), b"bytes"):
-        with pytest.raises(BadRequest, match="cannot be sent"):
-            _ = Request("POST", "/v1/runs", json={"spend_cap": value}).body
+    for value in (float("nan"), float("-inf"), object(), b"bytes", 10**5000, Decimal(1)):
+        with pytest.raises(BadRequest, match=r"^spend_cap cannot be sent"):
+            _ = Request("POST", "/v1/runs", json={"count": 1, "spend_cap": value}).body
+        with pytest.raises(BadRequest, match=r"^definition\.spend_cap cannot be sent"):
+            _ = Request("POST", "/v1/snapshots", json={"definition": {"spend_cap": value}}).body
+    circle: dict[str, object] = {}
+    circle["env"] = circle
+    with pytest.raises(BadRequest, match=r"^env\.env\.\S* cannot be sent: Circular"):
+        _ = Request("POST", "/v1/runs", json=circle).body
 
 
 @pytest.mark.parametrize(

@@ -137,3 +137,16 @@ def test_without_root_the_places_are_the_users_own(
         place = runtime_dir(Path("/somewhere"))
 
         assert str(place.parent) == root.format(tmp=short)
+
+
+def test_a_rate_card_is_a_word_or_a_file_whose_path_holds_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Settings(dir=tmp_path).rate_card is None
+    assert Settings(dir=tmp_path, rate_card="c8i").rate_card == "c8i"
+    settings = Settings(dir=tmp_path, rate_card="cards/ours.toml")
+    assert settings.rate_card == str(tmp_path / "cards/ours.toml")
+    monkeypatch.chdir("/")
+    (tmp_path / SETTINGS_FILE).write_text(as_json(settings))
+    assert load(tmp_path).rate_card == settings.rate_card

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -58,9 +59,10 @@ def _target(target: str) -> str:
     return target
 
 
-def _amount(amount: float) -> float:
+def _amount(amount: object) -> object:
+    """Money has one parser; what it refuses is refused in its words, before a float is made of it."""
     try:
-        micros_of_usd("the amount", amount)
+        micros_of_usd("it", amount)
     except BadRequest as refused:
         raise ValueError(refused.message) from None
     return amount
@@ -87,7 +89,7 @@ EgressTarget = Annotated[str, StringConstraints(max_length=300), AfterValidator(
 EnvName = Annotated[str, StringConstraints(pattern=r"^[^=\x00]{1,256}$"), Storable]
 EnvValue = Annotated[str, StringConstraints(max_length=32 * 1024), Storable]
 Env = Annotated[dict[EnvName, EnvValue], Field(max_length=256)]
-Usd = Annotated[float, AfterValidator(_amount)]
+Usd = Annotated[float, BeforeValidator(_amount)]
 Seconds = Annotated[float, Field(gt=0, le=WEEK_S)]
 Wait = Annotated[float, Field(ge=0, le=MAX_WAIT_S)]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

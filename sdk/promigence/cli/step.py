@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,13 @@ class Step:
     terms: StartTerms
 
 
+def usd_of(text: str) -> float:
+    """An amount in plain digits. Raises typer.BadParameter for what only Python takes for one, such as 1_0 or nan."""
+    if not re.fullmatch(r"[0-9]{1,30}(\.[0-9]{1,30})?", text):
+        raise typer.BadParameter(f"{text!r} is no amount of USD, such as 2.50")
+    return float(text)
+
+
 def read_step(
     snapshot: Annotated[
         str | None, typer.Argument(help="A snapshot: NAME or NAME@VERSION.", show_default=False)
@@ -33,7 +41,8 @@ def read_step(
     ] = None,
     count: Annotated[int | None, typer.Option(help="How many forks.")] = None,
     spend_cap: Annotated[
-        float | None, typer.Option(help="The most that the run may cost, USD.")
+        float | None,
+        typer.Option(help="The most that the run may cost, USD.", parser=usd_of, metavar="USD"),
     ] = None,
     groups: Annotated[
         Path | None,
