@@ -128,6 +128,40 @@ def test_a_pace_outlives_errors_and_stops_when_told() -> None:
     assert turns == [0, 1, 2, 3]
 
 
+class Hours(threading.Event):
+    """A clock on which waiting and acting take their time, and nothing else does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits.append(timeout)
+        self.now_s += timeout
+        return self.is_set()
+
+
+def test_turns_that_take_too_long_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Hours()
+    monkeypatch.setattr("workers.pace.time.monotonic", lambda: stop.now_s)
+    began: list[float] = []
+    takes = iter((0.25, 7.5, 0.25, 0.25))
+
+    def act() -> None:
+        began.append(stop.now_s)
+        stop.now_s += next(takes)
+        if len(began) == 4:
+            stop.set()
+
+    steadily("test", act, stop)
+
+    # The one of 7.5 s costs the seven that it ran over; the pace begins anew after it.
+    assert began == [0.0, 1.0, 8.5, 9.5]
+    assert min(stop.waits) >= 0
+
+
 def test_a_stamp_says_who_and_when(tmp_path: Path) -> None:
     path = tmp_path / "tick"
 
