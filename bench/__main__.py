@@ -3,8 +3,8 @@
     python -m bench [NAME ...]
 
 Run it in the checkout. Without a name, all. Each measure writes `bench/results/<name>.json`: its figures (n, min,
-median, p90, max), its claims and whether they hold, the commit, the host's fingerprint and the load average when it
-began. Exit status 0 when every claim held, else 1.
+median, p90, p99, max), its claims and whether they hold, the commit, the host's fingerprint and the load average when
+it began. Exit status 0 when every claim held, else 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from types import FrameType
 from rich.console import Console
 from rich.table import Table
 
-from bench import barrier, execs, pause, quotes, warm
+from bench import barrier, execs, lateness, pause, quotes, spent, tick, warm
 from bench.figures import Claim, Result
 from bench.rig import Rig, rigged
 
@@ -38,10 +38,13 @@ ON_MACHINES: dict[str, Callable[[Rig], Result]] = {
     "pause": pause.measure,
     "exec": execs.measure,
     "warm": warm.measure,
+    "lateness": lateness.measure,
+    "spent": spent.measure,
 }
 # What needs no machines is also measured where none can run.
 WITHOUT: dict[str, Callable[[], Result]] = {
     "quotes": quotes.measure,
+    "tick": tick.measure,
 }
 NAMES = (*ON_MACHINES, *WITHOUT)
 
@@ -149,7 +152,7 @@ def _table(name: str, result: Result) -> Table:
     about = ", ".join(f"{key} {value}" for key, value in result.about.items())
     table = Table(title=f"{name}: {about}", title_justify="left")
     table.add_column()
-    for column in ("n", "min", "median", "p90", "max"):
+    for column in ("n", "min", "median", "p90", "p99", "max"):
         table.add_column(column, justify="right")
     for figure in result.figures:
         table.add_row(*figure.as_row())

@@ -41,7 +41,12 @@ class Figure:
     @property
     def p90(self) -> float:
         """The smallest that at least nine of ten do not exceed."""
-        return sorted(self.values)[math.ceil(len(self.values) * 0.9) - 1]
+        return self._least_above(0.9)
+
+    @property
+    def p99(self) -> float:
+        """The smallest that at least 99 of a hundred do not exceed; of fewer than a hundred, the largest."""
+        return self._least_above(0.99)
 
     @property
     def spread(self) -> dict[str, float]:
@@ -50,6 +55,7 @@ class Figure:
             "min": min(self.values),
             "median": self.median,
             "p90": self.p90,
+            "p99": self.p99,
             "max": max(self.values),
         }
 
@@ -67,6 +73,9 @@ class Figure:
         unit = self.unit
         spread = (f"{v * unit.scale:,.{unit.shown_decimals}f}" for v in self.spread.values())
         return (f"{self.name}, {unit.shown}", str(len(self.values)), *spread)
+
+    def _least_above(self, part: float) -> float:
+        return sorted(self.values)[math.ceil(len(self.values) * part) - 1]
 
 
 @dataclass(frozen=True, slots=True)

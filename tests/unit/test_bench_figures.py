@@ -15,6 +15,7 @@ def test_a_figure_tells_count_and_spread() -> None:
         "min_seconds": 0.001,
         "median_seconds": 0.0105,
         "p90_seconds": 0.018,
+        "p99_seconds": 0.02,
         "max_seconds": 0.02,
     }
 
@@ -22,9 +23,23 @@ def test_a_figure_tells_count_and_spread() -> None:
 def test_a_figure_says_what_its_numbers_are() -> None:
     seconds, ratios = Figure("exec", (0.001, 0.0025)), Figure("part", (0.25, 1.0), RATIO)
 
-    assert seconds.as_row() == ("exec, ms", "2", "1.0", "1.8", "2.5", "2.5")
-    assert ratios.as_row() == ("part, ratio", "2", "0.2500", "0.6250", "1.0000", "1.0000")
-    assert ratios.as_dict() == {"n": 2, "min": 0.25, "median": 0.625, "p90": 1.0, "max": 1.0}
+    assert seconds.as_row() == ("exec, ms", "2", "1.0", "1.8", "2.5", "2.5", "2.5")
+    assert ratios.as_row() == ("part, ratio", "2", "0.2500", "0.6250", "1.0000", "1.0000", "1.0000")
+    assert ratios.as_dict() == {
+        "n": 2,
+        "min": 0.25,
+        "median": 0.625,
+        "p90": 1.0,
+        "p99": 1.0,
+        "max": 1.0,
+    }
+
+
+def test_the_ninety_ninth_of_a_hundred_is_not_the_largest() -> None:
+    hundred = tuple(float(number) for number in range(1, 101))
+
+    assert Figure("late", hundred).p99 == 99.0
+    assert Figure("late", (*hundred, 101.0)).p99 == 100.0
 
 
 def test_of_one_duration_everything_is_that_one() -> None:
