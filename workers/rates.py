@@ -38,7 +38,7 @@ def check(file: File) -> None:
         for problem in cards.problems_of(refused):
             typer.echo(f"{file}: {problem}", err=True)
         raise typer.Exit(BAD) from None
-    typer.echo(f"{file}: {card.version}, {len(card.prices)} shapes, {card.basis.value}: good")
+    typer.echo(f"{file}: good; {card.version}, {card.basis.value}, prices: {len(card.prices)}")
 
 
 @rates.command()

@@ -338,3 +338,15 @@ def test_a_commitment_is_never_dearer_than_its_processors_on_demand() -> None:
     assert _problems(text.replace("2.472364", "3.386801")) == [
         "commitment.usd_per_hour: is above what 64 vCPUs cost on demand"
     ]
+
+
+def test_the_cards_of_the_documentation_can_be_used() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "rates.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+
+    card = rates.parse(example.encode(), "docs/rates.md")
+    assert card.commitment is not None
+    # The figures of its worked example, which stand in the card that ships too.
+    row = next(price for price in M8I.prices() if price.shape == Shape(1, 4096, 64))
+    for micros in (row.committed_micros_per_hour, row.on_demand_micros_per_hour):
+        assert f"{rates.usd_text(micros)} USD |" in text

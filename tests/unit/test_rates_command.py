@@ -61,7 +61,7 @@ def test_a_derived_card_passes_the_check_and_says_what_was_given(tmp_path: Path)
 
     done = _run("check", card)
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{card}: 2028-01-us-east-1-x9.large-")
+    assert done.stdout.startswith(f"{card}: good; 2028-01-us-east-1-x9.large-")
     read = json.loads(_run("show", card, "--json").stdout)
     assert (read["instance"], read["priced_at"]) == ("x9.large", "2028-01-02")
     # Two hosts under the plan; the leap day's year ends on the first of March.
