@@ -97,9 +97,7 @@ def _step(trouble: Trouble) -> Kept:
 def _with_cap(stage: Stage, asked: RunSpec, chance: Random, *, binding: bool) -> RunSpec:
     """A cap from the smallest that is taken to one that binds nobody."""
     smallest = _smallest_micros(stage, asked)
-    ample = quote.quote(stage.ports, PROJECT, replace(asked, cap_micros=10**9))
-    # Where forks differ, equal shares may ask for more than the worst case of them all.
-    worst = max(smallest, ample.worst_micros)
+    worst = quote.quote(stage.ports, PROJECT, replace(asked, cap_micros=10**9)).worst_micros
     between = smallest + int((worst - smallest) * chance.random())
     caps = (smallest, between) if binding else (smallest, between, between, worst, 2 * worst)
     return replace(asked, cap_micros=chance.choice(caps))

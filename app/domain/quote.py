@@ -209,9 +209,15 @@ def concurrency(requested: int, slots: int, free: int, project: Project) -> Conc
 
 
 def smallest_cap_micros(groups: tuple[Priced, ...], rate: Rate) -> int:
-    """The least budget whose equal shares fund, for every fork, verification and the smallest useful time."""
-    needs = (cost_micros(smallest_lease_ns(group.timing), rate.micros_per_hour) for group in groups)
-    return max(needs) * sum(group.count for group in groups)
+    """The least budget whose equal shares fund, for every fork, verification and the smallest useful time.
+
+    Never above the step's worst case, which funds all that can happen: of forks that differ, those whose worst case is
+    below an equal share leave the rest of it to the others.
+    """
+    micros = rate.micros_per_hour
+    neediest = max(cost_micros(smallest_lease_ns(group.timing), micros) for group in groups)
+    worst = sum(group.count * group.timing.worst_micros(micros) for group in groups)
+    return min(neediest * sum(group.count for group in groups), worst)
 
 
 def smallest_lease_ns(timing: Timing) -> int:

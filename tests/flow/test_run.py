@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from app.domain.machine import Command, DeathCause
-from app.domain.run import GuestFaults
+from app.domain.run import Group, GuestFaults
 from app.errors import BadRequest, Conflict, FailureKind, Forbidden, NotFound
 from app.flow import quote, start, stop
 from app.flow._once import Token
 from infra.fakes.guest import FakeGuest
 from infra.fakes.world import World
-from tests.flow.stage import PROJECT, Stage, sim, spec
+from tests.flow.stage import PROJECT, Stage, definition, sim, spec
 
 
 def add_up(page: dict) -> None:  # type: ignore[type-arg]
@@ -226,6 +226,25 @@ def test_the_smallest_cap_works_and_less_does_not(suite: Stage) -> None:
     suite.start(spec(cap_usd=smallest))
     with pytest.raises(BadRequest):
         suite.start(spec(cap_usd=smallest - 0.000001))
+
+
+def test_forks_that_differ_all_live_on_a_cap_at_their_worst_case(suite: Stage) -> None:
+    """An equal share is less than the neediest of them must have to start: it waits for what the others leave."""
+    suite.build(definition(name="slow-suite", test=sim("300s", timeout_s=600)))
+    groups = (Group("task-suite", 4), Group("slow-suite", 1))
+    asked = spec(
+        groups=groups, exec=sim("1s", timeout_s=2), environment_retries=0, verify_each=True
+    )
+    # 30 s to restore, 60 or 600 s of own test, 2 s of work, at 10 micro-dollars a second.
+    worst = (4 * 92 + 632) * 10
+    with pytest.raises(BadRequest, match="smallest cap that works"):
+        quote.quote(suite.ports, PROJECT, replace(asked, cap_micros=worst - 1))
+    run_id = suite.start(replace(asked, cap_micros=worst))
+    slow = suite.ports.runs.forks(run_id)[-1]
+    assert slow.grant_micros < slow.smallest_micros
+    page = suite.run_until_final(run_id)
+    add_up(page)
+    assert page["totals"]["passed"] == 5
 
 
 def test_cancel_ends_everything_once(suite: Stage) -> None:

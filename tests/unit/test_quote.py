@@ -62,6 +62,22 @@ def test_the_quote_says_worst_case_or_cap_whichever_is_less() -> None:
     assert capped.as_dict()["max_cost_usd"] == 0.004
 
 
+def test_a_cap_at_the_worst_case_is_never_too_small() -> None:
+    """Four forks of a second's work and one of a minute's: five equal shares of what that one needs are more."""
+    short, long = timing(1, retries=0), timing(60, retries=0)
+    groups = (Priced("s@1", 4, SHAPE, short), Priced("l@1", 1, SHAPE, long))
+    worst = 4 * short.worst_micros(36_000) + long.worst_micros(36_000)
+    assert worst == (4 * 41 + 100) * 10
+    # Its smallest lease is 70 s: 700 micro-dollars, five times.
+    assert smallest_cap_micros(groups, RATE) == worst < 5 * 700
+
+    at = Concurrency(5, 1, 1)
+    made = price("q", groups, worst, RATE, at, Accelerator.TCG, 0, FREE)
+    assert made.budget_micros == worst
+    with pytest.raises(BadRequest, match="smallest cap that works"):
+        price("q", groups, worst - 1, RATE, at, Accelerator.TCG, 0, FREE)
+
+
 @given(st.integers(1, 500), st.integers(1, 20_000), st.integers(0, 5), st.booleans())
 def test_the_smallest_cap_is_exact(count: int, command_s: int, retries: int, rerun: bool) -> None:
     limits = timing(command_s, retries, rerun)
