@@ -257,8 +257,8 @@ MUTANTS = (
     ),
     Mutant(
         QUOTE,
-        "    return max(needs) * sum(",
-        "    return min(needs) * sum(",
+        "    neediest = max(cost_micros(",
+        "    neediest = min(cost_micros(",
         "6: the smallest cap funds the neediest fork",
         LEDGER,
     ),
