@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from app.domain.fork import EndReason, ForkState, Outcome
@@ -13,9 +11,13 @@ from app.domain.run import Claimed, Closing, RunState
 from app.errors import FailureKind, PromigenceError, StaleClaim
 from infra.store.tables import ledger
 from tests import builders as a
+from tests.contract.mirror import Mirror
 from tests.contract.rows import Rows
 
 SECOND = a.MICROS_PER_SECOND
+STEPS = 300
+# What has happened in a random history that is worth comparing.
+MUST_HAPPEN = {"replaced", "ended", "stale", "shared", "closed by time"}
 WINDOWS_S = (START_WINDOW_NS + CLOSE_MARGIN_NS) / NS_PER_SECOND
 
 
@@ -236,54 +238,13 @@ def test_forks_that_the_pool_cannot_fund_do_not_join(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_interleaving_keeps_the_laws(rows: Rows, seed: int) -> None:
-    chance = random.Random(seed)
-    rows.host(slots=5)
-    runs = [rows.start(4, chance.randrange(50, 400) * SECOND) for _ in range(3)]
-    held: list[Claimed] = []
-    for _ in range(90):
-        _anything(rows, chance, held, [run.run_id for run in runs])
+def test_any_interleaving_is_what_the_pure_ledger_says(rows: Rows, seed: int) -> None:
+    rows.host(slots=6)
+    mirror = Mirror(rows, seed)
+    for _ in range(STEPS):
+        mirror.step()
         rows.check_laws()
-    for run in runs:
-        rows.store.runs.ask_stop(run.run_id, EndReason.CANCELLED)
-    for claimed in held:
-        _end(rows, chance, claimed)
-    assert {rows.run(run.run_id).state for run in runs} == {RunState.ENDED}
-
-
-def _anything(rows: Rows, chance: random.Random, held: list[Claimed], run_ids: list[str]) -> None:
-    """One event of those that happen to a run, whichever comes."""
-    match chance.randrange(9):
-        case 0 | 1:
-            rows.place()
-        case 2 | 3:
-            claimed = rows.try_open()
-            if claimed is not None:
-                held.append(rows.ready(claimed))
-        case 4 | 5:
-            if held:
-                _end(rows, chance, held.pop(chance.randrange(len(held))))
-        case 6:
-            rows.store.meters.share(chance.choice(run_ids))
-            rows.store.meters.accrue()
-        case 7:
-            rows.clock.advance(chance.choice((1, 10, 60)))
-            for attempt in rows.store.attempts.overdue():
-                rows.store.attempts.close_by_time(attempt.attempt_id, "silent")
-        case _:
-            if chance.random() < 0.1:
-                rows.store.runs.ask_stop(chance.choice(run_ids), EndReason.CANCELLED)
-
-
-def _end(rows: Rows, chance: random.Random, claimed: Claimed) -> None:
-    then = chance.choice((None, EndReason.COMMAND_PASSED, EndReason.COMMAND_FAILED))
-    failure = a.failed() if then is None else None
-    try:
-        rows.close(claimed, chance.uniform(0, 120), then, failure)
-    except StaleClaim:
-        present = rows.store.attempts.get(claimed.attempt.attempt_id)
-        assert present is not None
-        assert present.attempt.closed_boot_ns is not None
+    assert all(mirror.reached[name] for name in MUST_HAPPEN), mirror.reached
 
 
 def _two_of_a_tight_budget(rows: Rows) -> tuple[Claimed, Claimed]:
