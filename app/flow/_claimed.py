@@ -68,10 +68,11 @@ def patiently(ports: Ports, act: Callable[[], T]) -> T:
 
 def definition_of(ports: Ports, claimed: Claimed) -> Definition:
     """What the fork's snapshot, or the build that it verifies, was defined as."""
-    build = ports.builds.of_run(claimed.run.run_id)
+    build = patiently(ports, lambda: ports.builds.of_run(claimed.run.run_id))
     if build is not None:
         return build.definition
-    return ports.snapshots.get(claimed.run.project_id, claimed.fork.snapshot).definition
+    project_id, snapshot = claimed.run.project_id, claimed.fork.snapshot
+    return patiently(ports, lambda: ports.snapshots.get(project_id, snapshot)).definition
 
 
 def generation_of(claimed: Claimed) -> str:

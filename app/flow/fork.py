@@ -20,6 +20,7 @@ from app.flow._claimed import (
     hand_over,
     late_results_dropped,
     launch,
+    patiently,
     tail,
 )
 from app.ports import HostPorts, Ports
@@ -91,7 +92,7 @@ def _barrier(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     checks = at_barrier(awake, told, bundle.boot_id, _seconds_since(ports, began))
     refuse_unsound(checks)
     try:
-        return ports.attempts.checking(claimed, checks, awake.sample)
+        return patiently(ports, lambda: ports.attempts.checking(claimed, checks, awake.sample))
     except Conflict as conflict:
         if conflict.code != "duplicate_sample":
             raise
@@ -139,7 +140,8 @@ def _contract(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     seconds = _seconds_since(ports, began)
     checks = on_channel(probe, marker, bundle.disk_id, allowed, seconds)
     refuse_unsound(checks)
-    return ports.attempts.checked(claimed, (*claimed.fork.checks, *checks))
+    so_far = (*claimed.fork.checks, *checks)
+    return patiently(ports, lambda: ports.attempts.checked(claimed, so_far))
 
 
 def refuse_unsound(checks: tuple[Check, ...]) -> None:

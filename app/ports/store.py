@@ -148,8 +148,9 @@ class Attempts(Protocol):
         ...
 
     def checking(self, claimed: Claimed, checks: tuple[Check, ...], sample: str) -> Claimed:
-        """The barrier passed: state CHECKING, checks kept. Raises Conflict(duplicate_sample) if a fork of
-        this run had it.
+        """The barrier passed: state CHECKING, checks kept. Twice is safe.
+
+        Raises Conflict(duplicate_sample) if another fork of this run had it.
         """
         ...
 
@@ -158,7 +159,7 @@ class Attempts(Protocol):
         ...
 
     def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:
-        """All checks hold: state READY; verification ends here."""
+        """All checks hold: state READY; verification ends here. Twice is safe: the first time counts."""
         ...
 
     def close(

@@ -64,6 +64,8 @@ class Attempts:
     def checking(self, claimed: Claimed, checks: tuple[Check, ...], sample: str) -> Claimed:
         with self._database.write() as at:
             fork, attempt = held(at, claimed)
+            if fork.state is ForkState.CHECKING:
+                return Claimed(attempt, fork, claimed.run)
             _keep_sample(at, attempt, sample)
             new = replace(fork, state=move(fork.state, ForkState.CHECKING), checks=checks)
             save(at, forks, "fork_id", fork, new)
@@ -79,6 +81,8 @@ class Attempts:
     def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:
         with self._database.write() as at:
             fork, attempt = held(at, claimed)
+            if fork.state is ForkState.READY:
+                return Claimed(attempt, fork, claimed.run)
             now_ns = self._database.now_ns(at)
             new = replace(
                 fork, state=move(fork.state, ForkState.READY), checks=checks, ready_ns=now_ns

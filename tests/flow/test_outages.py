@@ -14,7 +14,7 @@ from app.domain.ledger import START_WINDOW_NS
 from app.domain.run import ExecState
 from app.errors import Unavailable
 from app.flow import collect, fork, recover
-from app.flow._claimed import PATIENCE_NS
+from app.flow._claimed import PATIENCE_NS, PATIENCE_PAUSE_S
 from app.ports import Attempts, Execs, Machines
 from tests.flow.stage import Stage, sim, spec
 from workers.recovery import Adoption
@@ -82,21 +82,21 @@ def test_a_database_that_stays_away_gives_its_caller_up(suite: Stage) -> None:
     assert suite.run_until_final(run_id)["totals"]["passed"] == 1
 
 
-@pytest.mark.parametrize("verb", ["checking", "checked"])
-def test_a_bring_up_that_could_not_be_saved_is_replaced(suite: Stage, verb: str) -> None:
-    attempts_away(suite, **cast(Any, {verb: 1}))
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("verb", ["checking", "checked", "ready"])
+def test_a_bring_up_waits_for_the_database(suite: Stage, verb: str, after: bool) -> None:
+    attempts_away(suite, after=after, **cast(Any, {verb: 3}))
+    page = suite.run_until_final(suite.start(spec("5s exit 0", count=1)))
+    assert page["totals"]["passed"] == 1
+    assert page["environment_failures"] == []
+
+
+def test_a_bring_up_that_could_not_be_saved_is_replaced(suite: Stage) -> None:
+    attempts_away(suite, checked=int(PATIENCE_NS / 1e9 / PATIENCE_PAUSE_S) + 2)
     page = suite.run_until_final(suite.start(spec("5s exit 0", count=1)))
     assert page["totals"]["passed"] == 1
     assert [each["kind"] for each in page["environment_failures"]] == ["worker_lost"]
     assert page["environment_failures"][0]["replaced"]
-
-
-def test_a_hand_over_waits_for_the_database(suite: Stage) -> None:
-    attempts_away(suite, ready=3)
-    suite.ports = replace(suite.ports, execs=cast(Execs, Away(suite.ports.execs, intend=3)))
-    page = suite.run_until_final(suite.start(spec("5s exit 0", count=1)))
-    assert page["totals"]["passed"] == 1
-    assert page["environment_failures"] == []
 
 
 def test_an_intent_whose_commit_was_not_told_is_carried_out(suite: Stage) -> None:
