@@ -30,6 +30,7 @@ PASSED, FAILED = 0, 1
 PROOF = ("tests/unit/test_ledger_laws.py",)
 LEDGER = ("tests/unit/test_ledger.py",)
 STORE = ("tests/contract/test_store_money.py", "-k", "sqlite")
+BELLS = ("tests/flow/test_bells_after_rows.py",)
 SCHEMA = ("tests/contract/test_store_schema.py", "-k", "sqlite and refused")
 
 
@@ -63,6 +64,8 @@ BOOKING = "infra/store/money.py"
 CLOSING = "infra/store/closing.py"
 ATTEMPTS = "infra/store/attempts.py"
 METERS = "infra/store/meters.py"
+FENCE = "infra/store/fence.py"
+STARTING = "app/flow/start.py"
 TABLES = "infra/store/migrations/versions/0001_the_first_tables.py"
 
 MUTANTS = (
@@ -359,6 +362,20 @@ MUTANTS = (
         "ledger.lease_ns(each.need.grant_micros + 2 * part_micros, rate, each.worst_attempt_ns)",
         "8: an extension is what its grant funds",
         STORE,
+    ),
+    Mutant(
+        FENCE,
+        "    if attempt.claim != claimed.attempt.claim:\n        raise StaleClaim(attempt_id)\n",
+        "",
+        "8: who lost a machine does not close it",
+        ("tests/contract/test_store_money.py", "-k", "sqlite and interleaving"),
+    ),
+    Mutant(
+        STARTING,
+        "        ports.runs.start(run, tuple(_forks(run, step)), receipt(answer))\n        ports.bells.place()\n",
+        "        ports.bells.place()\n        ports.runs.start(run, tuple(_forks(run, step)), receipt(answer))\n",
+        "7: nothing is rung before its rows",
+        BELLS,
     ),
 )
 
