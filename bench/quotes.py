@@ -29,6 +29,7 @@ class Kept:
 
     actual_micros: int
     quoted_micros: int
+    cap_micros: int
     by_funded: tuple[float, ...]
     outcomes: frozenset[str]
 
@@ -45,6 +46,7 @@ def measure() -> Result:
 def judged(kept: tuple[Kept, ...], seed: int) -> Result:
     """The figures of some steps, of which at least one ended for want of money alone."""
     by_quoted = tuple(each.by_quoted for each in kept)
+    by_cap = tuple(each.quoted_micros / each.cap_micros for each in kept)
     by_funded = tuple(ratio for each in kept for ratio in each.by_funded)
     seen = frozenset[str]().union(*(each.outcomes for each in kept))
     return Result(
@@ -55,6 +57,7 @@ def judged(kept: tuple[Kept, ...], seed: int) -> Result:
         ),
         claims=(
             Claim("step: largest actual by quoted max", max(by_quoted), at_most=1),
+            Claim("step: largest quoted max by cap", max(by_cap), at_most=1),
             Claim("fork: largest actual by funded", max(by_funded), at_most=1),
             # The other side of a promise: whoever ends for want of money had what was funded.
             Claim("fork: smallest actual by funded", min(by_funded), at_least=0.99),
@@ -119,6 +122,7 @@ def _kept(stage: Stage, run_id: str, quoted: Quote) -> Kept:
     return Kept(
         actual_micros=run.charged_micros,
         quoted_micros=quoted.budget_micros,
+        cap_micros=run.spec.cap_micros,
         by_funded=_by_funded(quoted, forks) if _none_ended_early(run, forks) else (),
         outcomes=frozenset(str(fork["outcome"]) for fork in forks),
     )

@@ -23,11 +23,12 @@ def test_the_same_seed_is_the_same_course() -> None:
 
 
 def test_a_step_above_its_quote_would_be_told() -> None:
-    honest = Kept(100, 100, (1.0, 0.995), frozenset({"capped"}))
+    honest = Kept(100, 100, 100, (1.0, 0.995), frozenset({"capped"}))
     for dishonest in (
-        Kept(101, 100, (), frozenset()),
-        Kept(100, 100, (1.01,), frozenset()),
-        Kept(100, 100, (0.98,), frozenset()),
+        Kept(101, 100, 200, (), frozenset()),
+        Kept(100, 101, 100, (), frozenset()),
+        Kept(100, 100, 200, (1.01,), frozenset()),
+        Kept(100, 100, 200, (0.98,), frozenset()),
     ):
         assert all(claim.holds for claim in judged((honest,), SEED).claims)
         assert [c.holds for c in judged((honest, dishonest), SEED).claims].count(False) == 1
