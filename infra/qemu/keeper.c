@@ -69,16 +69,16 @@ static int64_t boot_ns(void)
     return now.tv_sec * SECOND + now.tv_nsec;
 }
 
-/* The file's deadline; the old one where the file is unreadable or odd, which is the safe side. */
+/* The file's deadline, a whole line; the old one where the file is unreadable, odd or cut short, which is the safe side. */
 static int64_t read_deadline(int64_t old)
 {
-    char text[32] = "";
+    char text[32] = "", *end = text;
     int fd = open("deadline", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return old;
-    int64_t value = read(fd, text, sizeof text - 1) > 0 ? strtoll(text, NULL, 10) : 0;
+    int64_t value = read(fd, text, sizeof text - 1) > 0 ? strtoll(text, &end, 10) : 0;
     close(fd);
-    return value > 0 ? value : old;
+    return value > 0 && *end == '\n' ? value : old;
 }
 
 /* The file appears whole or not at all; what `reserve` wrote is overwritten in place, so it appears on a full disk too. */

@@ -18,7 +18,7 @@ from app.errors import Conflict
 from infra.qemu import keeper
 from infra.qemu.fingerprint import FIRST_UID
 from infra.qemu.home import listen, write_atomically
-from tests.e2e.kept import AGES_NS, KEEPER, PRODUCTS, SECOND_NS, Kept
+from tests.e2e.kept import AGES_NS, KEEPER, PRODUCTS, SECOND_NS, Kept, record_of
 from tests.e2e.processes import descriptors, gone, soon, status_of
 
 pytestmark = pytest.mark.machines
@@ -58,15 +58,17 @@ def test_a_deadline_that_moved_nearer_is_obeyed_when_told(kept: Kept) -> None:
     assert death.late_ns > 0
 
 
-@pytest.mark.parametrize("nonsense", ["", "soon\n", "-5\n", "0\n"])
+@pytest.mark.parametrize("nonsense", ["", "soon\n", "-5\n", "0\n", "5", "5 hours\n"])
 def test_an_unreadable_deadline_leaves_the_old_one(kept: Kept, nonsense: str) -> None:
     handle = kept.start("/bin/sleep", "1000", lease_ns=SECOND_NS // 2)
+    old_ns = keeper.read_deadline(kept.home)
     write_atomically(kept.home.deadline, nonsense)
     keeper.tell_deadline(kept.home)
     assert gone(handle.pid, handle.keeper_pid)
     death = keeper.read_exit(kept.home)
     assert death is not None
     assert death.cause is DeathCause.DEADLINE
+    assert int(record_of(kept.home)["deadline_boot_ns"]) == old_ns
 
 
 def test_kill_when_asked_is_recorded_and_waits_for_both(kept: Kept) -> None:

@@ -82,7 +82,7 @@ def test_a_wall_clock_that_is_stepped_moves_no_deadline(fork: Machine, step_s: i
 
 def test_a_keeper_frozen_past_the_deadline_kills_when_it_wakes(kept: Kept) -> None:
     """As after a host was suspended: what ran too long is told, and is not charged above the lease."""
-    handle = kept.start("/bin/sleep", "1000", lease_ns=NS_PER_SECOND)
+    handle = kept.start("/bin/sleep", "1000", lease_ns=2 * NS_PER_SECOND)
     os.kill(handle.keeper_pid, signal.SIGSTOP)
     lease_end_ns = keeper.read_deadline(kept.home)
     assert lease_end_ns is not None
@@ -98,7 +98,7 @@ def test_a_keeper_frozen_past_the_deadline_kills_when_it_wakes(kept: Kept) -> No
 
 def test_who_asks_after_the_deadline_is_not_its_killer(kept: Kept) -> None:
     """The worker of a host that wakes up may be quicker than its keepers: the lease was over all the same."""
-    handle = kept.start("/bin/sleep", "1000", lease_ns=NS_PER_SECOND)
+    handle = kept.start("/bin/sleep", "1000", lease_ns=2 * NS_PER_SECOND)
     os.kill(handle.keeper_pid, signal.SIGSTOP)
     lease_end_ns = keeper.read_deadline(kept.home)
     assert lease_end_ns is not None

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.machines
 
 MS = 1_000_000
 ROUNDS = 40
-LEASE_NS = keeper.KILL_MARGIN_NS + 60 * MS
+NOTICE_NS = 60 * MS
 # On either side of the firing; a keeper wakes within a fraction of it.
 AROUND_NS = 3 * MS
 EXTENSION_NS = 100 * MS
@@ -64,9 +64,10 @@ def race(directory: Path, chance: random.Random) -> Raced:
     directory.mkdir()
     kept = Kept(Home(directory))
     try:
-        handle = kept.start("/bin/sleep", "1000", lease_ns=LEASE_NS)
-        old_ns = keeper.read_deadline(kept.home)
-        assert old_ns is not None
+        handle = kept.start("/bin/sleep", "1000")
+        old_ns = kept.clock.boot_ns() + keeper.KILL_MARGIN_NS + NOTICE_NS
+        keeper.write_deadline(kept.home, old_ns)
+        keeper.tell_deadline(kept.home)
         fires_ns = old_ns - keeper.KILL_MARGIN_NS
         wait_for(kept.clock, fires_ns + chance.randrange(-AROUND_NS, AROUND_NS))
         began_ns = kept.clock.boot_ns()
