@@ -75,11 +75,11 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A run that is over."""
+    """A run that is over. `killed` are the machines that were, for want of money."""
 
     cap_micros: int
     ledger: RunLedger
-    capped: int
+    killed: frozenset[str]
     not_renewed: int
     deadlines: Deadlines
 
@@ -91,7 +91,7 @@ class Spent:
     def accounted_micros(self) -> int:
         """Spent, or impossible to spend: the margin of each kill, and the indivisible rest."""
         rate = _micros(self.ledger["rate_usd_per_fork_hour"])
-        margins = self.capped * cost_micros(KILL_MARGIN_NS, rate)
+        margins = len(self.killed) * cost_micros(KILL_MARGIN_NS, rate)
         return self.charged_micros + margins + smallest_extension_micros(rate)
 
 
@@ -149,17 +149,18 @@ def _to_its_end(client: Promigence, run_id: str, deadlines: Deadlines) -> None:
 
 def _spent(client: Promigence, run_id: str, cap_micros: int, deadlines: Deadlines) -> Spent:
     forks = client.runs.forks(run_id)
-    reasons = [fork["reason"] for fork in forks if fork["outcome"] == "capped"]
+    reasons = {fork["fork_id"]: fork["reason"] for fork in forks if fork["outcome"] == "capped"}
     others = {fork["reason"] for fork in forks} - {"released", "run_exhausted", "not_renewed"}
     if others:
         raise RuntimeError(f"forks ended otherwise than by money or by us: {others}")
     ledger = client.runs.ledger(run_id)
-    return Spent(cap_micros, ledger, len(reasons), reasons.count("not_renewed"), deadlines)
+    killed = {a["attempt_id"] for a in ledger["attempts"] if a["fork_id"] in reasons}
+    not_renewed = list(reasons.values()).count("not_renewed")
+    return Spent(cap_micros, ledger, frozenset(killed), not_renewed, deadlines)
 
 
 def _result(spent: Spent) -> Result:
-    machines = {attempt["attempt_id"] for attempt in spent.ledger["attempts"]}
-    extensions = {n: e for n, e in spent.deadlines.extensions().items() if n in machines}
+    extensions = {n: e for n, e in spent.deadlines.extensions().items() if n in spent.killed}
     each = [extension for notes in extensions.values() for extension in notes]
     counts = [len(notes) for notes in extensions.values()]
     share = spent.accounted_micros / spent.cap_micros
@@ -168,7 +169,7 @@ def _result(spent: Spent) -> Result:
             **DEFINITION["shape"],
             "forks": FORKS,
             "handed_back": EARLY,
-            "killed": spent.capped,
+            "killed": len(spent.killed),
             "not_renewed": spent.not_renewed,
             "cap_micros": spent.cap_micros,
             "charged_micros": spent.charged_micros,
