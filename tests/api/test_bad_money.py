@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import func, inspect, select, table
 
-from tests.api.world import DEFINITION, STEP, Door
-from tests.flow.stage import definition, sim
+from app.domain.machine import Shape
+from app.domain.rates import Price, RateCard
+from tests.api.world import DEFINITION, STEP, Door, open_door
+from tests.flow.stage import Stage, definition, sim
 
 JSON = {"Content-Type": "application/json"}
 BUILD = {"definition": DEFINITION}
@@ -228,6 +232,22 @@ def test_a_quote_of_another_project_is_not_there(suite: Door) -> None:
             error = suite.refused("POST", "/v1/runs", 404, "unknown_quote", json=body)
             errors.append(error["message"].replace(asked, "it"))
     assert errors[0] == errors[1]
+
+
+def test_a_shape_that_the_card_has_no_price_for_is_refused(tmp_path: Path) -> None:
+    """By a quote, a start and a build: the message names the shape, the card and the largest shape that it has."""
+    stage = Stage(tmp_path)
+    stage.build(definition())
+    small = RateCard("small-1", (Price(Shape(1, 64, 1), 1, 2),))
+    stage.ports = replace(stage.ports, rates=small)
+    door = open_door(stage, tmp_path)
+    with door.client, _no_row_of_it(door):
+        for path, body in (("/v1/quotes", STEP), ("/v1/runs", STEP), ("/v1/snapshots", BUILD)):
+            message = door.refused("POST", path, 400, "shape_not_priced", json=body)["message"]
+            assert "small-1" in message
+            assert "512 MiB" in message
+            assert "64 MiB" in message
+    stage.stores.close()
 
 
 @pytest.mark.parametrize("quote_id", ["", "a b", "x" * 65, 7, "quote\u0000"])
