@@ -7,6 +7,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.domain.machine import Shape
 from app.domain.money import NS_PER_HOUR, cost_micros
@@ -292,13 +294,48 @@ def test_what_is_no_card_is_refused_whatever_it_is(content: bytes) -> None:
     assert _problems(content)
 
 
+M8I_TEXT = rates.written(rates.shipped_card("m8i"))
+EDITS = st.tuples(
+    st.integers(0, 2000),
+    st.integers(0, 12),
+    st.text(max_size=6)
+    | st.sampled_from(
+        ["[", "{", "=", '"', "\n", "1e9999", "-1", "nan", "0x" + "f" * 5000, "price"]
+    ),
+)
+
+
+@given(st.lists(EDITS, min_size=1, max_size=3))
+def test_whatever_was_done_to_a_file_it_is_a_card_or_refused(
+    edits: list[tuple[int, int, str]],
+) -> None:
+    for original in (OWN, M8I_TEXT):
+        text = original
+        for at, length, new in edits:
+            at %= len(text)
+            text = text[:at] + new + text[at + length :]
+        read = _read(text.encode(errors="surrogatepass"))
+        if isinstance(read, rates.Card):
+            assert _read(rates.written(read).encode()) == read
+        else:
+            assert read
+            assert not any("\n" in problem for problem in read)
+
+
+def _read(content: bytes) -> rates.Card | tuple[str, ...]:
+    """The card, or all that is wrong with it."""
+    try:
+        return rates.parse(content, "card.toml")
+    except BadRequest as refused:
+        return rates.problems_of(refused)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.toml", tmp_path):
         with pytest.raises(BadRequest, match=re.escape(f"rate card {path}: cannot be read")):
             rates.read_card(path)
 
 
-M8I_TEXT = rates.written(rates.shipped_card("m8i"))
 LAST_ROW = M8I_TEXT[M8I_TEXT.rindex("\n[[price]]") :]
 
 
