@@ -38,22 +38,13 @@ SEEDS = 20
 
 def main() -> int:
     """The program; its exit status."""
-    parser = argparse.ArgumentParser(prog="drills", description="the cap under faults")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds 1 to this ({SEEDS})")
-    which.add_argument("--seed", type=int, help="this seed alone")
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    given = parser.parse_args()
-    if given.seeds < 1:
-        parser.error("at least one seed")
-    seeds = range(1, given.seeds + 1) if given.seed is None else (given.seed,)
+    seeds, as_json = _given()
     console = Console(stderr=True)
     for number in ENDING:
         signal.signal(number, _interrupt)
     began = time.monotonic()
-    results: list[Result] = []
     try:
-        _drill_all(seeds, console, results)
+        results = _drill_all(seeds, console)
     except KeyboardInterrupt:
         console.print("interrupted; the stack is stopped")
         return 130
@@ -65,7 +56,7 @@ def main() -> int:
         return 1
     summary = summed_up(results, time.monotonic() - began)
     print(in_words(summary))
-    if given.json:
+    if as_json:
         print(json.dumps(summary))
     return 1 if summary["broken"] else 0
 
@@ -74,10 +65,8 @@ def summed_up(results: Sequence[Result], seconds: float) -> dict[str, Any]:
     """All seeds in one object. `over_cap`, `unfinished` and the like count what was seen against each law."""
     seen = Counter(each.law for result in results for each in result.broken)
     late = sorted(ms for result in results for ms in result.lateness_ms)
-    capped, spent = (
-        sum(result.cap_micros for result in results),
-        sum(result.spent_micros for result in results),
-    )
+    capped = sum(result.cap_micros for result in results)
+    spent = sum(result.spent_micros for result in results)
     return {
         "seeds": len(results),
         **{law.value: seen[law] for law in Law},
@@ -105,8 +94,22 @@ def in_words(summary: dict[str, Any]) -> str:
     )
 
 
-def _drill_all(seeds: Sequence[int], console: Console, results: list[Result]) -> None:
-    """Seed after seed on one stack; each result is told and added."""
+def _given() -> tuple[Sequence[int], bool]:
+    """The seeds to drill, and whether to end with JSON."""
+    parser = argparse.ArgumentParser(prog="drills", description="the cap under faults")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds 1 to this ({SEEDS})")
+    which.add_argument("--seed", type=int, help="this seed alone")
+    parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    given = parser.parse_args()
+    if given.seeds < 1:
+        parser.error("at least one seed")
+    return range(1, given.seeds + 1) if given.seed is None else (given.seed,), given.json
+
+
+def _drill_all(seeds: Sequence[int], console: Console) -> list[Result]:
+    """Seed after seed on one stack; each result is told as it comes."""
+    results = []
     with rigged(DIRECTORY) as rig, watching(rig.machines) as watch:
         with console.status("building the snapshot"):
             build(rig)
@@ -122,6 +125,7 @@ def _drill_all(seeds: Sequence[int], console: Console, results: list[Result]) ->
         if any(result.broken for result in results):
             keep_logs(DIRECTORY)
             console.print(f"the stack's logs: {kept_logs(DIRECTORY)}", highlight=False)
+    return results
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
