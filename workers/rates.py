@@ -43,8 +43,12 @@ def check(file: File) -> None:
 
 @rates.command()
 def show(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A card; without it, the one in force.")
+    card: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CARD]",
+            help="A file, or the word of a card that ships; without it, the one in force.",
+        ),
     ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="The stack whose card is meant.")] = HERE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -52,13 +56,13 @@ def show(
     """Show a card. The one in force is what a stack in this directory reads when it starts."""
     from rich.console import Console
 
-    card = cards.card_of(load(directory).rate_card) if file is None else cards.read_card(file)
+    shown = cards.card_of(load(directory).rate_card if card is None else card)
     if as_json:
-        typer.echo(json.dumps(_as_dict(card), indent=2))
+        typer.echo(json.dumps(_as_dict(shown), indent=2))
         return
     console = Console(highlight=False)
-    console.print(_table(card))
-    console.print(_bought(card.commitment) if card.commitment else "no commitment", markup=False)
+    console.print(_table(shown))
+    console.print(_bought(shown.commitment) if shown.commitment else "no commitment", markup=False)
 
 
 @rates.command()

@@ -96,12 +96,12 @@ def _card(top: Table) -> Card:
 
 def _derivation(top: Table) -> Derivation | None:
     """The facts behind the rows, where the card states them: all three tables or none; None too if any is wrong."""
-    if not [name for name in _FACTS if top.has(name)]:
+    if not any(top.has(name) for name in _FACTS):
         return None
     tables = [top.table(name) for name in _FACTS]
     host, plan, grid = tables
     facts = Derivation(_host(host), _plan(plan), _grid(grid))
-    if not top.sound or not all(table.sound for table in tables):
+    if not all(table.sound for table in tables):
         return None
     if facts.plan.micros_of(facts.host) > facts.host.micros_per_hour:
         plan.fault("usd_per_hour", "is above the price on demand, host.usd_per_hour")

@@ -365,6 +365,14 @@ def test_a_row_is_what_the_facts_beside_it_give(old: str, new: str, problem: str
     assert any(each.startswith(problem) for each in _problems(M8I_TEXT.replace(old, new)))
 
 
+def test_a_row_is_held_to_its_facts_whatever_else_is_wrong() -> None:
+    wrong = M8I_TEXT.replace('"USD"', '"EUR"').replace("= 0.060479", "= 0.06")
+    assert [each.partition(":")[0] for each in _problems(wrong)] == [
+        "currency",
+        "price[4].on_demand_usd",
+    ]
+
+
 def test_a_commitment_is_never_dearer_than_its_processors_on_demand() -> None:
     bought = rates.bought(M8I, 64, date(2026, 8, 1), date(2027, 8, 1))
     text = rates.written(rates.derived(M8I, "us-east-1", date(2026, 7, 1), commitment=bought))

@@ -154,6 +154,7 @@ def test_the_card_in_force_is_the_one_that_the_stack_was_told(
 
     assert (default["instance"], shown["instance"]) == ("m8i.4xlarge", "r8i.4xlarge")
     assert default["commitment"] is None
+    assert json.loads(_run("show", "c8i", "--json").stdout)["instance"] == "c8i.4xlarge"
 
 
 def test_a_table_shows_shapes_prices_and_what_was_bought(tmp_path: Path) -> None:
