@@ -6,7 +6,8 @@ import ast
 
 import pytest
 
-from tests.mutants import MUTANTS, ROOT, Mutant, applied
+from tests.mutants.__main__ import ROOT
+from tests.mutants.listed import MUTANTS, Mutant, applied
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.law)
