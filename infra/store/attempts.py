@@ -15,7 +15,7 @@ from app.errors import Conflict
 from app.ids import new_id
 from infra.store import closing as ends
 from infra.store.ending import end_waiting
-from infra.store.engine import Database, insert_new
+from infra.store.engine import BRIEFLY_MS, Database, insert_new
 from infra.store.fence import held
 from infra.store.money import Entry, book
 from infra.store.rows import (
@@ -99,7 +99,7 @@ class Attempts:
             return ends.close(at, claimed, closing, more_forks, self._database.now_ns(at))
 
     def close_by_time(self, attempt_id: str, failure_message: str) -> Closed | None:
-        with self._database.write() as at:
+        with self._database.write(BRIEFLY_MS) as at:
             now_ns = self._database.now_ns(at)
             return ends.close_by_time(at, attempt_id, failure_message, now_ns)
 

@@ -53,9 +53,12 @@ POSTGRES_SILENCE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # ms
 }
+# A process that is frozen in the middle of a transaction holds rows that others need: no longer than this.
 POSTGRES_LIMITS = (
-    "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
+    "-c statement_timeout=30s -c lock_timeout=20s -c idle_in_transaction_session_timeout=15s"
 )
+# How long whoever has other rows to see to, and comes again in a second, waits for one that is held.
+BRIEFLY_MS = 1000
 POOL_SIZE = 8
 POOL_OVERFLOW = 24
 POOL_WAIT_S = 20.0

@@ -20,7 +20,7 @@ from infra.store.accrual import accrued, note
 from infra.store.budgets import find_project
 from infra.store.each import add_each
 from infra.store.ending import build_of, end_waiting
-from infra.store.engine import AnyRow, Database, locked, pages
+from infra.store.engine import BRIEFLY_MS, AnyRow, Database, locked, pages
 from infra.store.hosts import hosts_of
 from infra.store.money import Entry, book, next_sequence
 from infra.store.rows import lock_forks, lock_run
@@ -35,8 +35,6 @@ from infra.store.tables import (
     runs,
 )
 
-# A worker that was stopped in the middle of a transaction may hold a run for a minute: the others come first.
-LOCK_WAIT_MS = 1000
 CAN_USE_MORE = (
     is_live,
     forks.c.stop_asked.is_(None),
@@ -59,7 +57,7 @@ class Meters:
         return opened
 
     def share(self, run_id: str) -> int:
-        with self._database.write(LOCK_WAIT_MS) as at:
+        with self._database.write(BRIEFLY_MS) as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
             if run.state is RunState.ENDED or run.pool_micros == 0:
@@ -107,7 +105,7 @@ class Meters:
             return tuple(late.scalars())
 
     def expire_queued(self, run_id: str) -> tuple[Closed, ...]:
-        with self._database.write(LOCK_WAIT_MS) as at:
+        with self._database.write(BRIEFLY_MS) as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
             overdue = forks.c.queued_ns < now_ns - run.spec.queue_timeout_ns

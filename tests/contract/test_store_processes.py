@@ -31,7 +31,7 @@ WORKERS, KILLS = 8, 40
 RUNS, FORKS_OF_RUN = 8, 125
 # A third of what the forks could use: what early ones leave is shared out to the others.
 BUDGET = FORKS_OF_RUN * 33 * a.MICROS_PER_SECOND
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.4
 LIMIT_S = 240
 
 

@@ -36,7 +36,7 @@ from tests.flow.stage import ports_of
 PACE = 30
 SLOTS = 12
 OPEN_AT_ONCE = 3
-BILLS = 0.1
+BILLS, HANDS_OVER = 0.05, 0.3
 ENDS = (EndReason.COMMAND_PASSED,) * 5 + (EndReason.COMMAND_FAILED, None)
 
 
@@ -124,7 +124,7 @@ class Worker:
             if opened is None:
                 return
             self.held.append(opened)
-            if self.chance.random() < 0.5:
+            if self.chance.random() < HANDS_OVER:
                 with suppress(StaleClaim):
                     self.held[-1] = self.hand_over(opened)
 
