@@ -180,6 +180,13 @@ MUTANTS = (
     ),
     Mutant(
         DOMAIN,
+        "    return _soonest_first(pool_micros, wanting, smallest)\n",
+        "    return {}\n",
+        "what cannot be divided evenly is used all the same",
+        ("tests/unit/test_ledger_spent.py",),
+    ),
+    Mutant(
+        DOMAIN,
         "        if part <= left:\n",
         "        if part < left:\n",
         "sharing leaves less than one extension",
