@@ -103,6 +103,7 @@ def law_6_no_machine_starts_unfunded(world: World) -> None:
 
 
 def law_7_nothing_is_rung_before_its_rows(world: World) -> None:
+    """Of the real verbs and a real store: `tests/flow/test_bells_after_rows.py`."""
     for bell in world.rung:
         known = bell in world.books.runs or bell in world.books.attempts
         assert known, f"law 7: {bell} was rung and is not there"
