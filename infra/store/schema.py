@@ -29,7 +29,7 @@ from app.domain.run import (
     RunState,
 )
 from app.domain.snapshot import BuildError, BuildState, Candidate, Definition
-from infra.store.base import Row, known, not_negative, partial_index, refers
+from infra.store.base import IN_PLACE, Row, known, not_negative, partial_index, refers
 from infra.store.columns import as_json, as_text, as_word, big
 
 Pairs = tuple[tuple[str, str], ...]
@@ -172,6 +172,7 @@ class ForkRow(Row, table=True):
         partial_index("ix_fork_live_of_host", "state <> 'ended'", "host_id"),
         partial_index("ix_fork_live_of_snapshot", "state <> 'ended'", "project_id", "snapshot"),
         partial_index("ix_fork_queued", "state = 'queued'", "host_id", "queued_ns", "index"),
+        IN_PLACE,
     )
 
     fork_id: str = Field(primary_key=True)
@@ -243,6 +244,7 @@ class AttemptRow(Row, table=True):
         # Two machines on one grant could cost twice what it holds.
         partial_index("ux_attempt_open_of_fork", "closed_boot_ns IS NULL", "fork_id", unique=True),
         partial_index("ix_attempt_open_of_host", "closed_boot_ns IS NULL", "host_id"),
+        IN_PLACE,
     )
 
     attempt_id: str = Field(primary_key=True)

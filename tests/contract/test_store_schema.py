@@ -313,6 +313,7 @@ def _table(looking: Inspector, name: str) -> dict[str, Any]:
         "uniques": _by_name(looking.get_unique_constraints(name)),
         "checks": _by_name(looking.get_check_constraints(name)),
         "indexes": _by_name(looking.get_indexes(name)),
+        "options": _plain(looking.get_table_options(name)),
     }
 
 
