@@ -169,12 +169,17 @@ def test_every_constraint_has_a_way_to_break_it() -> None:
     assert sorted(each.name for each in _constraints()) == sorted(BREAKS)
 
 
-@pytest.mark.parametrize("name", BREAKS)
-def test_what_breaks_a_constraint_is_refused_by_it(full: Rows, name: str) -> None:
-    with pytest.raises(PromigenceError) as caught, full.store.database.write() as at:
-        at.execute(_statement(full, BREAKS[name]))
+def test_what_breaks_a_constraint_is_refused_by_it(full: Rows) -> None:
+    said = {name: _refusal(full, breaks) for name, breaks in BREAKS.items()}
+    assert {name: why for name, why in said.items() if _named(full, name) not in why} == {}
+
+
+def _refusal(rows: Rows, breaks: str | Copy) -> str:
+    """What the database says to it; nothing of it stays."""
+    with pytest.raises(PromigenceError) as caught, rows.store.database.write() as at:
+        at.execute(_statement(rows, breaks))
     assert caught.value.code == "constraint_refused"
-    assert _named(full, name) in caught.value.message
+    return caught.value.message
 
 
 @dataclass(frozen=True, slots=True)
