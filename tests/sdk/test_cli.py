@@ -53,8 +53,8 @@ def test_start_follows_the_run_and_ends_with_its_report(cli: Cli, wire: Wire) ->
         "exec": {"sh": "make test"},
     }
     assert "started r-1" in result.stderr
-    assert "at most $0.2000" in result.stderr
-    assert "r-1: 0/2 | 1 queued, 1 running; cost $0.0120 of at most $0.2000" in result.stderr
+    assert "at most $0.200000" in result.stderr
+    assert "r-1: 0/2 | 1 queued, 1 running; cost $0.012000 of at most $0.200000" in result.stderr
     assert "r-1: 2/2: 2 passed; cost" in result.stderr
     assert "2/2: 2 passed" in result.stdout
 
@@ -144,7 +144,7 @@ def test_a_step_of_groups_comes_from_a_file(cli: Cli, wire: Wire, tmp_path: Path
         "spend_cap": 1.0,
         "exec": {"argv": ["make", "test"]},
     }
-    assert "at most $0.2000" in result.stdout
+    assert "at most $0.200000" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_report_tells_of_the_forks_that_did_not_pass(cli: Cli, wire: Wire) -> 
 def test_a_ledger_is_read_line_by_line(cli: Cli, wire: Wire) -> None:
     wire.will(ok(shapes.ledger()), ok(shapes.ledger()))
     result = cli("runs", "ledger", "r-1")
-    assert "budget $0.2000: charged $0.0010, granted $0.0000, pool $0.1990" in result.stdout
+    assert "budget $0.200000: charged $0.001000, granted $0.000000, pool $0.199000" in result.stdout
     assert "return" in result.stdout
     assert "+0.199000  -0.199000" in result.stdout
     assert json.loads(cli("runs", "ledger", "r-1", "--json").stdout) == shapes.ledger()

@@ -61,7 +61,7 @@ def test_the_picture_has_the_money_and_what_waits() -> None:
     head, bar, money, waiting = drawn(run, seconds=62.4)
     assert head == "r-1  task-suite@1  1:02"
     assert bar == "─" * 40 + "  0/20"
-    assert money == "cost $0.0120 of at most $0.2000 | 12 queued, 8 running"
+    assert money == "cost $0.012000 of at most $0.200000 | 12 queued, 8 running"
     assert waiting == "12 forks wait for one of 8 slots to become free"
 
 
@@ -95,8 +95,8 @@ def test_elsewhere_a_line_is_written_when_a_count_has_changed() -> None:
         ):
             look(run)
     assert out.getvalue().splitlines() == [
-        "r-1: 0/2 | 2 running; cost $0.0120 of at most $0.2000",
-        "r-1: 1/2: 1 passed | 1 running; cost $0.0120 of at most $0.2000",
+        "r-1: 0/2 | 2 running; cost $0.012000 of at most $0.200000",
+        "r-1: 1/2: 1 passed | 1 running; cost $0.012000 of at most $0.200000",
     ]
 
 

@@ -65,6 +65,6 @@ def test_a_quote_is_shown_with_the_limit_that_binds(wire: Wire, time: FakeTime) 
     words = ("runs", "quote", "task-suite", "--count", "2", "--spend-cap", "1")
     wire.will(ok(bound), ok(shapes.quote()))
     shown = " ".join(cli(wire, time, *words).stdout.split())
-    assert "project's month $0.2000, which binds)" in shown
+    assert "project's month $0.200000, which binds)" in shown
     assert "(1 slots by the project's limit, tcg)" in shown
     assert "project" not in cli(wire, time, *words).stdout

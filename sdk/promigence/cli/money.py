@@ -5,18 +5,20 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from promigence.cli.session import table, usd
+from promigence.cli.session import exact_usd, table
 from promigence.types import LedgerMove, MachineLife, RunLedger
 
 
 def ledger(told: RunLedger) -> list[RenderableType]:
     """The budget as it is split now, its moves, and the machines that it paid for."""
     split = (
-        f"charged {usd(told['charged_usd'])}, granted {usd(told['granted_usd'])}, "
-        f"pool {usd(told['pool_usd'])}"
+        f"charged {exact_usd(told['charged_usd'])}, granted {exact_usd(told['granted_usd'])}, "
+        f"pool {exact_usd(told['pool_usd'])}"
     )
     return [
-        Text.assemble((told["run_id"], "bold"), f"  budget {usd(told['budget_usd'])}: {split}"),
+        Text.assemble(
+            (told["run_id"], "bold"), f"  budget {exact_usd(told['budget_usd'])}: {split}"
+        ),
         table(
             "at",
             "move",
@@ -58,5 +60,5 @@ def _life(life: MachineLife) -> tuple[object, ...]:
         life["lease_seconds"],
         life["seconds"],
         life["late_kill_seconds"] or "",
-        *map(usd, parts),
+        *map(exact_usd, parts),
     )

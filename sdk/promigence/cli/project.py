@@ -6,7 +6,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from promigence.cli.session import AsJson, session
+from promigence.cli.session import AsJson, exact_usd, session
 from promigence.types import Project
 
 
@@ -23,18 +23,13 @@ def shown(told: Project) -> RenderableType:
     money = (
         "no budget"
         if budget is None or left is None
-        else f"{_money(left)} left of {_money(budget)}"
+        else f"{exact_usd(left)} left of {exact_usd(budget)}"
     )
     forks = "no limit" if told["max_forks"] is None else f"{told['max_forks']} at most"
     return Text.assemble(
         (told["project"], "bold"),
-        f"  {told['month']}: {_money(told['charged_usd'])} charged, "
-        f"{_money(told['reserved_usd'])} held by live runs, {money}\n"
+        f"  {told['month']}: {exact_usd(told['charged_usd'])} charged, "
+        f"{exact_usd(told['reserved_usd'])} held by live runs, {money}\n"
         f"a new month begins {told['resets_at']}\n"
         f"{told['live_forks']} forks placed now, {forks}",
     )
-
-
-def _money(amount: float) -> str:
-    """To the micro-dollar, so that the three parts are seen to add up."""
-    return f"${amount:.6f}"

@@ -94,8 +94,13 @@ def table(*columns: str, rows: list[tuple[Any, ...]]) -> RenderableType:
 
 
 def usd(amount: float) -> str:
-    """Dollars: cents at least, more places where the amount is small."""
-    return f"${amount:.2f}" if amount >= 100 else f"${amount:.4f}"
+    """Dollars: to the micro-dollar below one, fewer places where the amount is large."""
+    return f"${amount:.{6 if amount < 1 else 4 if amount < 100 else 2}f}"
+
+
+def exact_usd(amount: float) -> str:
+    """Dollars to the micro-dollar, so that parts are seen to add up."""
+    return f"${amount:.6f}"
 
 
 def _console(*, stderr: bool) -> Console:
