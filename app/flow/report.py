@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.domain import report as pages
 from app.domain.account import Project
 from app.domain.placement import Host, serves, slots_for
-from app.domain.statement import statement
+from app.domain.run_ledger import run_ledger
 from app.ports import Ports
 
 Answer = dict[str, object]
@@ -24,7 +24,7 @@ def report(ports: Ports, project_id: str, run_id: str, *, forks: bool) -> Answer
 def ledger(ports: Ports, project_id: str, run_id: str) -> Answer:
     """Where every micro-dollar of a run went. Raises NotFound."""
     run = ports.runs.get(project_id, run_id)
-    return statement(run, ports.runs.moves(run_id), ports.runs.lives(run_id))
+    return run_ledger(run, ports.runs.moves(run_id), ports.runs.lives(run_id))
 
 
 def summary(ports: Ports, project_id: str, run_id: str) -> Answer:

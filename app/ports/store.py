@@ -26,8 +26,8 @@ from app.domain.run import (
     Fork,
     Run,
 )
+from app.domain.run_ledger import Life, Move
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
-from app.domain.statement import Life, Move
 
 
 class Snapshots(Protocol):

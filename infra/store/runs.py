@@ -11,9 +11,9 @@ from app.domain.account import Receipt
 from app.domain.fork import EndReason, ForkState
 from app.domain.report import AttemptLine, Tally
 from app.domain.run import Attempt, Fork, Role, Run, RunKind
-from app.domain.statement import Life, Move
+from app.domain.run_ledger import Life, Move
 from app.errors import Conflict, NotFound
-from infra.store import statements
+from infra.store import bookings
 from infra.store.budgets import commit_budget
 from infra.store.ending import end_waiting, over
 from infra.store.engine import AnyRow, Database, pages
@@ -102,11 +102,11 @@ class Runs:
 
     def moves(self, run_id: str) -> tuple[Move, ...]:
         with self._database.read() as at:
-            return statements.moves(at, run_id)
+            return bookings.moves(at, run_id)
 
     def lives(self, run_id: str) -> tuple[Life, ...]:
         with self._database.read() as at:
-            return statements.lives(at, run_id)
+            return bookings.lives(at, run_id)
 
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:
         with self._database.write() as at:

@@ -1,10 +1,10 @@
-"""A run's bookings and its machines' lives, as its statement shows them."""
+"""A run's bookings and its machines' lives, as its ledger shows them."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, func, select
 
-from app.domain.statement import Life, Move
+from app.domain.run_ledger import Life, Move
 from infra.store.engine import AnyRow
 from infra.store.tables import attempts, forks, ledger
 

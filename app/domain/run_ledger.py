@@ -43,7 +43,7 @@ class Life:
     environment_micros: int
 
 
-def statement(run: Run, moves: tuple[Move, ...], lives: tuple[Life, ...]) -> dict[str, object]:
+def run_ledger(run: Run, moves: tuple[Move, ...], lives: tuple[Life, ...]) -> dict[str, object]:
     """The JSON shape. The run's figures are the sums over `moves`; the charge is that of its closed `attempts`."""
     pool = sum(move.pool_micros for move in moves)
     granted = sum(move.granted_micros for move in moves)
