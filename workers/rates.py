@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.domain.money import MICROS_PER_USD, exact_micros_of_usd
+from app.domain.money import MICROS_PER_USD, exact_micros_of_usd, usd_text
 from app.domain.rates import Basis, Commitment
 from app.errors import BadRequest
 from infra import rates as cards
@@ -196,14 +196,14 @@ def _priced(card: cards.Card) -> str:
         return said
     host = card.derivation.host
     return (
-        f"{said}; {host.instance} at {cards.usd_text(host.micros_per_hour)} USD an hour on demand "
-        f"and {cards.usd_text(card.derivation.plan.micros_of(host))} committed ({host.source})"
+        f"{said}; {host.instance} at {usd_text(host.micros_per_hour)} USD an hour on demand "
+        f"and {usd_text(card.derivation.plan.micros_of(host))} committed ({host.source})"
     )
 
 
 def _bought(commitment: Commitment) -> str:
     return (
-        f"commitment: {commitment.vcpus} vCPUs for {cards.usd_text(commitment.micros_per_hour)} USD "
+        f"commitment: {commitment.vcpus} vCPUs for {usd_text(commitment.micros_per_hour)} USD "
         f"an hour, {cards.day_of(commitment.begins_ns)} to {cards.day_of(commitment.ends_ns)}"
     )
 
@@ -221,8 +221,8 @@ def _as_dict(card: cards.Card) -> dict[str, object]:
         "prices": [
             {
                 **asdict(price.shape),
-                "committed_usd": cards.usd_text(price.committed_micros_per_hour),
-                "on_demand_usd": cards.usd_text(price.on_demand_micros_per_hour),
+                "committed_usd": usd_text(price.committed_micros_per_hour),
+                "on_demand_usd": usd_text(price.on_demand_micros_per_hour),
             }
             for price in card.prices
         ],
@@ -233,7 +233,7 @@ def _as_dict(card: cards.Card) -> dict[str, object]:
 def _bought_as_dict(bought: Commitment) -> dict[str, object]:
     return {
         "vcpus": bought.vcpus,
-        "usd_per_hour": cards.usd_text(bought.micros_per_hour),
+        "usd_per_hour": usd_text(bought.micros_per_hour),
         "begins": str(cards.day_of(bought.begins_ns)),
         "ends": str(cards.day_of(bought.ends_ns)),
     }

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TypedDict
 
 from app.domain.instant import instant
-from app.domain.money import NS_PER_SECOND, usd
+from app.domain.money import NS_PER_SECOND, usd, usd_text
 from app.errors import BadRequest, Conflict
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -118,14 +118,14 @@ def month_end_ns(month: str) -> int:
 
 def budget_exhausted(project: Project, needed_micros: int) -> Conflict:
     """The month has less left than a step needs; nothing was started."""
-    left = _usd(project.left_micros)
+    left = project.left_micros or 0
     resets_at = instant(month_end_ns(project.month))
     return Conflict(
         "project_budget_exhausted",
-        f"project {project.project_id} has {left} USD left of its budget for {project.month}, and this needs "
-        f"{usd(needed_micros)} USD; what live runs do not spend comes back when they end, and a new month begins "
+        f"project {project.project_id} has {usd_text(left)} USD left of its budget for {project.month}, and this needs "
+        f"{usd_text(needed_micros)} USD; what live runs do not spend comes back when they end, and a new month begins "
         f"{resets_at}",
-        project_left_usd=left,
+        project_left_usd=usd(left),
         needed_usd=usd(needed_micros),
         monthly_budget_usd=_usd(project.monthly_budget_micros),
         resets_at=resets_at,
@@ -141,8 +141,8 @@ def check_limits(project: Project, changes: Limits) -> None:
     if budget is not None and budget < project.committed_micros:
         raise Conflict(
             "budget_committed",
-            f"runs of {project.month} hold or were charged {usd(project.committed_micros)} USD: the budget of "
-            f"{project.project_id} cannot be lower now",
+            f"runs of {project.month} hold or were charged {usd_text(project.committed_micros)} USD: the budget "
+            f"of {project.project_id} cannot be lower now",
             committed_usd=usd(project.committed_micros),
         )
     most = changes.get("max_forks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.account import Project, budget_exhausted
-from app.domain.money import cost_micros, usd
+from app.domain.money import cost_micros, usd, usd_text
 from app.domain.quote import Timing, budget, smallest_lease_ns
 from app.domain.rates import Rate
 from app.domain.snapshot import TEMPLATE_ALLOWANCE_NS, Definition
@@ -37,7 +37,7 @@ def price_build(definition: Definition, rate: Rate, project: Project) -> BuildPr
     if definition.cap_micros < smallest:
         raise BadRequest(
             "cap_too_small",
-            f"building and verifying {definition.name!r} needs a spend_cap of at least {usd(smallest)} USD",
+            f"building and verifying {definition.name!r} needs a spend_cap of at least {usd_text(smallest)} USD",
             smallest_cap_usd=usd(smallest),
         )
     if project.left_micros is not None and project.left_micros < smallest:

@@ -68,21 +68,6 @@ class Failure:
             "evidence": self.evidence,
         }
 
-    @classmethod
-    def of_dict(cls, data: dict[str, object]) -> Failure:
-        """The inverse of `as_dict`, for rows."""
-        evidence = data["evidence"]
-        if not isinstance(evidence, dict):
-            raise ValueError("a failure's evidence is an object")
-        return cls(
-            kind=FailureKind(str(data["kind"])),
-            phase=Phase(str(data["phase"])),
-            message=str(data["message"]),
-            retryable=bool(data["retryable"]),
-            task_may_have_caused=bool(data["task_may_have_caused"]),
-            evidence=evidence,
-        )
-
 
 def failure(
     fault: EnvironmentFault, phase: Phase, *, command_may_have_started: bool = False

@@ -55,6 +55,13 @@ def usd(micros: int) -> float:
     return round(micros / MICROS_PER_USD, 6)
 
 
+def usd_text(micros: int) -> str:
+    """Micro-dollars as USD in plain digits, exactly: at least one decimal, at most six."""
+    whole, rest = divmod(micros, MICROS_PER_USD)
+    decimals = f"{rest:06d}".rstrip("0") or "0"
+    return f"{whole}.{decimals}"
+
+
 def _amount(name: str, usd: object, most: Decimal) -> Decimal:
     """The amount exactly as it was written, within its bounds."""
     amount = _number(usd)

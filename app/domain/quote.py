@@ -8,7 +8,7 @@ from enum import StrEnum
 from app.domain.account import Project, budget_exhausted
 from app.domain.instant import instant
 from app.domain.machine import Accelerator, Shape
-from app.domain.money import NS_PER_SECOND, affordable_ns, cost_micros, usd
+from app.domain.money import NS_PER_SECOND, affordable_ns, cost_micros, usd, usd_text
 from app.domain.rates import Rate
 from app.errors import BadRequest
 
@@ -166,8 +166,8 @@ def price(
     if cap_micros < smallest:
         raise BadRequest(
             "cap_too_small",
-            f"a cap of {usd(cap_micros)} USD cannot fund verification and {MINIMUM_LEASE_NS // NS_PER_SECOND} s "
-            f"of work for each of {count} forks; the smallest cap that works is {usd(smallest)} USD",
+            f"a cap of {usd_text(cap_micros)} USD cannot fund verification and {MINIMUM_LEASE_NS // NS_PER_SECOND} s "
+            f"of work for each of {count} forks; the smallest cap that works is {usd_text(smallest)} USD",
             smallest_cap_usd=usd(smallest),
         )
     if project.left_micros is not None and project.left_micros < smallest:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Self
 
+from app.domain.account import month_of, month_start_ns
 from app.domain.machine import Shape
-from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
+from app.domain.money import NS_PER_HOUR
 from app.errors import BadRequest
 
 NS_PER_DAY = 24 * NS_PER_HOUR
@@ -100,24 +100,18 @@ def window(begin_ns: int | None, end_ns: int | None, now_ns: int) -> Window:
 
     Without a beginning it is that of the month; without an end it is now. Raises BadRequest(bad_window).
     """
-    begin_ns = month_of(now_ns) if begin_ns is None else begin_ns
+    begin_ns = month_start_ns(month_of(now_ns)) if begin_ns is None else begin_ns
     end_ns = now_ns if end_ns is None else end_ns
-    if begin_ns >= end_ns:
-        raise BadRequest("bad_window", "`from` is not before `until`")
     if begin_ns > now_ns:
         raise BadRequest("bad_window", "`from` has not come yet")
+    if begin_ns >= end_ns:
+        raise BadRequest("bad_window", "`from` is not before `until`")
     cut = Window(_hour_of(begin_ns), -(-min(end_ns, now_ns + 1) // NS_PER_HOUR) * NS_PER_HOUR)
     if cut.end_ns - cut.begin_ns > MAX_DAYS * NS_PER_DAY:
         raise BadRequest(
             "bad_window", f"a statement is of {MAX_DAYS} days at most", limit_days=MAX_DAYS
         )
     return cut
-
-
-def month_of(now_ns: int) -> int:
-    """When the month of UTC began."""
-    now = datetime.fromtimestamp(now_ns // NS_PER_SECOND, tz=UTC)
-    return int(datetime(now.year, now.month, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
 
 
 def by_hour(begin_ns: int, end_ns: int, whole: Spent) -> Iterator[tuple[int, Spent]]:

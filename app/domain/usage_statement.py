@@ -22,7 +22,7 @@ MAX_ROWS = 10_000
 SETTLED_NS = 60 * NS_PER_SECOND
 NOTE = (
     "charged_usd is exact: the charges of machines that have ended, spread over the hours in which they lived; hours "
-    "from complete_until on may still gain. The estimate is an arithmetic on the present rate card, not a bill: the "
+    "from complete_until on may still gain. The estimate is arithmetic on the present rate card, not a bill: the "
     "cloud's own cost reports are the account's, lag by about a day, and also cover idle hosts, storage and traffic."
 )
 TIMES = frozenset({By.HOUR, By.DAY})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.rates.card import Card, bought, day_of, derived, usd_text, written
+from infra.rates.card import Card, bought, day_of, derived, written
 from infra.rates.derivation import Derivation, Grid, Host, Plan
 from infra.rates.read import parse, problems_of, read_card
 from infra.rates.shipped import (
@@ -36,6 +36,5 @@ __all__ = [
     "problems_of",
     "read_card",
     "shipped_card",
-    "usd_text",
     "written",
 ]

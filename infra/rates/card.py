@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from app.domain.machine import Shape
-from app.domain.money import MICROS_PER_USD, NS_PER_SECOND
+from app.domain.money import NS_PER_SECOND, usd_text
 from app.domain.rates import Basis, Commitment, Price, RateCard
 from app.errors import BadRequest
 from infra.rates.derivation import Derivation
@@ -86,13 +86,6 @@ def bought(derivation: Derivation, vcpus: int, begins: date, ends: date) -> Comm
 def written(card: Card) -> str:
     """The file of a card, the same text for the same card."""
     return HEAD + "\n".join(_lines(card)) + "\n"
-
-
-def usd_text(micros: int) -> str:
-    """Micro-dollars as USD, exactly: at least one decimal, at most six."""
-    whole, rest = divmod(micros, MICROS_PER_USD)
-    decimals = f"{rest:06d}".rstrip("0") or "0"
-    return f"{whole}.{decimals}"
 
 
 def midnight_ns(day: date) -> int:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.machine import Shape
+from app.domain.money import usd_text
 from app.domain.rates import Basis, Commitment, Price
 from app.errors import BadRequest
-from infra.rates.card import Card, midnight_ns, usd_text
+from infra.rates.card import Card, midnight_ns
 from infra.rates.derivation import Derivation, Grid, Host, Plan
 from infra.rates.table import Table
 

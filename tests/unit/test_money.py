@@ -16,6 +16,7 @@ from app.domain.money import (
     exact_micros_of_usd,
     micros_of_usd,
     usd,
+    usd_text,
 )
 from app.errors import BadRequest
 
@@ -90,3 +91,13 @@ def test_a_price_is_never_rounded() -> None:
 @given(st.integers(1, 10**14))
 def test_usd_and_back(micros: int) -> None:
     assert micros_of_usd("spend_cap", usd(micros)) == micros
+    assert micros_of_usd("spend_cap", usd_text(micros)) == micros
+
+
+def test_usd_in_a_text_has_no_exponent() -> None:
+    assert [usd_text(micros) for micros in (0, 23, 1_500_000, 10**13)] == [
+        "0.0",
+        "0.000023",
+        "1.5",
+        "10000000.0",
+    ]

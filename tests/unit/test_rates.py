@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.machine import Shape
-from app.domain.money import NS_PER_HOUR, cost_micros
+from app.domain.money import NS_PER_HOUR, cost_micros, usd_text
 from app.domain.rates import Basis, Commitment
 from app.errors import BadRequest, NotFound
 from infra import rates
@@ -394,4 +394,4 @@ def test_the_cards_of_the_documentation_can_be_used() -> None:
     # The figures of its worked example, which stand in the card that ships too.
     row = next(price for price in M8I.prices() if price.shape == Shape(1, 4096, 64))
     for micros in (row.committed_micros_per_hour, row.on_demand_micros_per_hour):
-        assert f"{rates.usd_text(micros)} USD |" in text
+        assert f"{usd_text(micros)} USD |" in text

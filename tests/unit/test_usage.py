@@ -184,12 +184,19 @@ def test_a_window_is_whole_hours_up_to_the_present_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "end"), [(0, 0), (HOUR, 0), (51 * HOUR, 99 * HOUR), (-401 * 24 * HOUR, HOUR)]
+    ("begin", "end", "why"),
+    [
+        (0, 0, "`from` is not before `until`"),
+        (HOUR, 0, "`from` is not before `until`"),
+        (51 * HOUR, 99 * HOUR, "`from` has not come yet"),
+        (51 * HOUR, None, "`from` has not come yet"),
+        (-401 * 24 * HOUR, HOUR, "a statement is of 400 days at most"),
+    ],
 )
-def test_a_window_that_is_none_is_refused(begin: int, end: int) -> None:
+def test_a_window_that_is_none_is_refused(begin: int, end: int | None, why: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        window(MIDNIGHT + begin, MIDNIGHT + end, MIDNIGHT + 50 * HOUR)
-    assert refused.value.code == "bad_window"
+        window(MIDNIGHT + begin, None if end is None else MIDNIGHT + end, MIDNIGHT + 50 * HOUR)
+    assert (refused.value.code, refused.value.message) == ("bad_window", why)
 
 
 def test_an_instant_is_read_as_it_is_written() -> None:
