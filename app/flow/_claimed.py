@@ -6,6 +6,7 @@ dropped: rows are the new holder's, and so is the machine.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -15,7 +16,7 @@ from app.domain.checks import Check
 from app.domain.death import end_of, fault_of
 from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
-from app.domain.machine import TAIL_BYTES, CommandEnd, Death, DeathCause
+from app.domain.machine import TAIL_BYTES, CommandEnd, Death, DeathCause, Identity
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
     Claimed,
@@ -79,6 +80,19 @@ def generation_of(claimed: Claimed) -> str:
     """The generation id of this attempt's machine: a UUID that no sibling and no earlier attempt has."""
     digits = claimed.attempt.attempt_id.partition("_")[2].ljust(32, "0")[:32]
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def identity_of(ports: Ports, claimed: Claimed, hostname: str) -> Identity:
+    """What a machine is told to be from now on: names, and ids and randomness that no sibling has."""
+    return Identity(
+        fork_id=claimed.fork.fork_id,
+        hostname=hostname,
+        generation=generation_of(claimed),
+        machine_id=secrets.token_hex(16),
+        nonce=secrets.token_hex(16),
+        entropy=secrets.token_bytes(64),
+        wall_ns=ports.clock.wall_ns(),
+    )
 
 
 def launch(

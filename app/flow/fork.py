@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.domain.checks import Check, at_barrier, marker_exit, on_channel, unsound
 from app.domain.failure import Phase
 from app.domain.ledger import START_WINDOW_NS
-from app.domain.machine import Deadline, Identity
+from app.domain.machine import Deadline
 from app.domain.run import Claimed, ExecPurpose, ExecSpec
 from app.domain.spec import command, targets
 from app.errors import Conflict, EnvironmentFault, FailureKind, Unavailable
@@ -18,6 +18,7 @@ from app.flow._claimed import (
     failing,
     generation_of,
     hand_over,
+    identity_of,
     late_results_dropped,
     launch,
     patiently,
@@ -84,7 +85,7 @@ def _restore(_: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
 
 def _barrier(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     name = claimed.attempt.attempt_id
-    told = _identity(ports, claimed)
+    told = identity_of(ports, claimed, claimed.fork.fork_id.replace("_", "-"))
     began = ports.clock.boot_ns()
     host.guest.attach(name)
     awake = host.guest.wake(name, told, BARRIER_TIMEOUT_S)
@@ -154,19 +155,6 @@ def refuse_unsound(checks: tuple[Check, ...]) -> None:
         f"the {broken.name} probe does not hold: {broken.seen}",
         probe=broken.name,
         seen=broken.seen,
-    )
-
-
-def _identity(ports: Ports, claimed: Claimed) -> Identity:
-    fork = claimed.fork
-    return Identity(
-        fork_id=fork.fork_id,
-        hostname=fork.fork_id.replace("_", "-"),
-        generation=generation_of(claimed),
-        machine_id=secrets.token_hex(16),
-        nonce=secrets.token_hex(16),
-        entropy=secrets.token_bytes(64),
-        wall_ns=ports.clock.wall_ns(),
     )
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 
 from app.domain.build_price import divide
 from app.domain.failure import Phase
 from app.domain.fork import EndReason
 from app.domain.ledger import START_WINDOW_NS
-from app.domain.machine import Bundle, CommandEnd, Deadline, DeathCause, Identity
+from app.domain.machine import Bundle, CommandEnd, Deadline, DeathCause
 from app.domain.run import Claimed, ExecSpec, Fork
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate
 from app.domain.spec import command
 from app.domain.verdict import shown
 from app.errors import EnvironmentFault
-from app.flow._claimed import close, fail, generation_of, late_results_dropped, tail
+from app.flow._claimed import close, fail, generation_of, identity_of, late_results_dropped, tail
 from app.ids import new_id
 from app.ports import HostPorts, Ports
 
@@ -69,7 +68,7 @@ def _make(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Bund
     image = ports.images.boot_image(build.definition.image)
     host.machines.boot(name, image, build.definition.shape, deadline)
     host.guest.attach(name, booted_within_s=BOOT_TIMEOUT_S)
-    host.guest.wake(name, _identity(ports, claimed), BARRIER_TIMEOUT_S)
+    host.guest.wake(name, identity_of(ports, claimed, "template"), BARRIER_TIMEOUT_S)
     host.guest.open(name, CHANNEL_TIMEOUT_S)
     host.guest.allow(name, build.definition.build_egress)
     _unpack(ports, host, name, build)
@@ -200,18 +199,6 @@ def _verification_forks(
             queued_ns=ports.clock.wall_ns(),
         )
         for index in range(build.definition.repeat)
-    )
-
-
-def _identity(ports: Ports, claimed: Claimed) -> Identity:
-    return Identity(
-        fork_id=claimed.fork.fork_id,
-        hostname="template",
-        generation=generation_of(claimed),
-        machine_id=secrets.token_hex(16),
-        nonce=secrets.token_hex(16),
-        entropy=secrets.token_bytes(64),
-        wall_ns=ports.clock.wall_ns(),
     )
 
 
