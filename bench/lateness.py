@@ -1,8 +1,8 @@
 """How late kills are: machines and plain programs whose leases end all at one instant, or within some seconds.
 
 Each is told its end while it runs, as an extension is; then nobody else helps, no worker kills here. What its keeper
-recorded is held against what this process saw for itself, by a descriptor of each process and the same clock. It
-competes with the kills for the processors, so it sees an end a little after it.
+recorded is held against what this process saw for itself, by a descriptor of each process and the same clock. Both
+compete with the kills for the processors, so either may note an end some time after it.
 """
 
 from __future__ import annotations
