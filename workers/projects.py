@@ -12,6 +12,7 @@ import typer
 
 from app.domain.account import Limits, max_forks_of
 from app.domain.money import micros_of_usd
+from workers.table import table
 
 # The processes of a stack are commands of the same program: what only these need they import by themselves.
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 HERE = Path(".promigence")
 NONE = "none"
+COLUMNS = ("project", "budget", "charged", "held", "left", "forks", "at most")
 
 projects = typer.Typer(no_args_is_help=True, help="Budgets and limits above those of a run.")
 
@@ -29,14 +31,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A project's name.")]
 
 @projects.command("list")
 def list_projects(directory: Dir = HERE, as_json: Json = False) -> None:
-    """All projects, with their limits and what this month's runs hold of them."""
+    """All projects: budget of the month in USD and what runs hold of it, forks placed now and the most of them."""
     with _projects(directory) as stored:
         found = [account.as_dict() for account in stored.list()]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    for each in found:
-        typer.echo(_line(each))
+    typer.echo(table(COLUMNS, map(_row, found)))
 
 
 @projects.command()
@@ -85,14 +86,23 @@ def _projects(directory: Path) -> Iterator[Projects]:
 
 def _tell(stored: Projects, name: str, as_json: bool) -> None:
     told = stored.account(name).as_dict()
-    typer.echo(json.dumps(told, indent=2) if as_json else _line(told))
+    typer.echo(json.dumps(told, indent=2) if as_json else _lines(told))
 
 
-def _line(told: dict[str, Any]) -> str:
+def _row(told: dict[str, Any]) -> tuple[object, ...]:
+    money = ("monthly_budget_usd", "charged_usd", "reserved_usd", "left_usd")
+    amounts = (None if told[name] is None else f"{told[name]:.6f}" for name in money)
+    return (told["project"], *amounts, told["live_forks"], told["max_forks"])
+
+
+def _lines(told: dict[str, Any]) -> str:
+    """In the words of `promigence project`."""
     budget, most = told["monthly_budget_usd"], told["max_forks"]
-    money = "no budget" if budget is None else f"{told['left_usd']:.6f} of {budget:.6f} USD left"
-    forks = "no limit" if most is None else f"at most {most}"
+    money = "no budget" if budget is None else f"${told['left_usd']:.6f} left of ${budget:.6f}"
+    forks = "no limit" if most is None else f"{most} at most"
     return (
-        f"{told['project']}  {told['month']}: {told['charged_usd']:.6f} USD charged, "
-        f"{told['reserved_usd']:.6f} USD held, {money}  forks: {told['live_forks']} placed, {forks}"
+        f"{told['project']}  {told['month']}: ${told['charged_usd']:.6f} charged, "
+        f"${told['reserved_usd']:.6f} held by live runs, {money}\n"
+        f"a new month begins {told['resets_at']}\n"
+        f"{told['live_forks']} forks placed now, {forks}"
     )

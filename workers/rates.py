@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,13 +15,11 @@ from app.domain.rates import Basis, Commitment
 from app.errors import BadRequest
 from infra import rates as cards
 from infra.settings import load
-
-# Only `show` draws a table: the processes of a stack, which are commands of the same program, need not read this.
-if TYPE_CHECKING:
-    from rich.table import Table
+from workers.table import table
 
 HERE = Path(".promigence")
 BAD = 1
+COLUMNS = ("vCPU", "MiB", "GiB of disk", "forks on a host", "committed", "on demand")
 OWN_SOURCE = "as given to `promigence-server rates derive`"
 
 rates = typer.Typer(no_args_is_help=True, help="Rate cards: what a fork-hour of each shape costs.")
@@ -54,15 +52,14 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a card. The one in force is what a stack in this directory reads when it starts."""
-    from rich.console import Console
-
     shown = cards.card_of(load(directory).rate_card if card is None else card)
     if as_json:
         typer.echo(json.dumps(_as_dict(shown), indent=2))
         return
-    console = Console(highlight=False)
-    console.print(_table(shown))
-    console.print(_bought(shown.commitment) if shown.commitment else "no commitment", markup=False)
+    typer.echo(f"{shown.version}: USD a fork-hour, {shown.basis.value}")
+    typer.echo(_table(shown))
+    typer.echo(_priced(shown))
+    typer.echo(_bought(shown.commitment) if shown.commitment else "no commitment")
 
 
 @rates.command()
@@ -168,26 +165,18 @@ def _a_year_after(day: date) -> date:
         return date(day.year + 1, 3, 1)
 
 
-def _table(card: cards.Card) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=f"{card.version}: USD a fork-hour, {card.basis.value}", title_justify="left"
-    )
-    columns = ("vCPU", "MiB", "GiB of disk", "forks on a host", "committed", "on demand")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for price in card.prices:
-        shape = price.shape
-        forks = str(card.derivation.host.forks(shape)) if card.derivation else "-"
-        money = (price.committed_micros_per_hour, price.on_demand_micros_per_hour)
-        table.add_row(
-            *map(str, (shape.vcpus, shape.memory_mib, shape.disk_gib)),
-            forks,
-            *(f"{micros // MICROS_PER_USD}.{micros % MICROS_PER_USD:06d}" for micros in money),
+def _table(card: cards.Card) -> str:
+    host = card.derivation.host if card.derivation else None
+    rows = [
+        (
+            *astuple(price.shape),
+            None if host is None else host.forks(price.shape),
+            f"{price.committed_micros_per_hour / MICROS_PER_USD:.6f}",
+            f"{price.on_demand_micros_per_hour / MICROS_PER_USD:.6f}",
         )
-    table.caption = _priced(card)
-    return table
+        for price in card.prices
+    ]
+    return table(COLUMNS, rows)
 
 
 def _priced(card: cards.Card) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-# The processes of a stack are commands of the same program: what only this one needs it imports by itself.
-if TYPE_CHECKING:
-    from rich.table import Table
+from workers.table import table
 
 HERE = Path(".promigence")
-CHARGED = ("forks", "attempts", "fork_seconds", "charged_usd", "accruing_usd")
-ESTIMATED = ("committed_usd", "used_usd", "idle_usd", "overflow_usd", "on_demand_equivalent_usd")
+CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment")
+ESTIMATED = ("used", "overflow", "on demand", "committed", "idle")
 
 
 def usage(
@@ -30,6 +29,7 @@ def usage(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What all projects were charged and, apart from it, the estimated cloud cost, with what was idle."""
+    # The processes of a stack are commands of the same program: what only this one needs it imports by itself.
     from app.flow.usage import read_asked
     from app.flow.usage import usage as statement
     from infra import settings, wiring
@@ -37,42 +37,45 @@ def usage(
     asked = read_asked(from_, until, by)
     with wiring.control(settings.load(directory)) as control:
         told = statement(control.ports, None, asked)
-    if as_json:
-        typer.echo(json.dumps(told, indent=2))
-        return
-    _print(told)
+    typer.echo(json.dumps(told, indent=2) if as_json else shown(told))
 
 
-def _print(told: dict[str, Any]) -> None:
+def shown(told: dict[str, Any]) -> str:
     """Two tables of the same rows and their total: what was charged, and apart from it what is estimated."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)
-    total = {**dict.fromkeys(told["by"], ""), told["by"][0]: "total", **told["total"]}
-    rows = [*told["rows"], total]
-    console.print(f"{told['from']} to {told['until']}; charged, in USD")
-    console.print(_table(told["by"], CHARGED, rows))
-    console.print(f"estimated cloud cost, by rate card {told['card_version']}")
-    console.print(_table(told["by"], ESTIMATED, [{**row, **row["estimate"]} for row in rows]))
-    console.print(f"complete until {told['complete_until']}. {told['note']}")
-
-
-def _table(by: list[str], amounts: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in by:
-        table.add_column(name, overflow="fold")
-    for name in amounts:
-        table.add_column(name.removesuffix("_usd").replace("_", " "), justify="right")
-    for row in rows:
-        table.add_row(*(str(row[name]) for name in by), *(_shown(row[name]) for name in amounts))
-    return table
+    return "\n".join(
+        (
+            f"{told['from']} to {told['until']}  all projects; in USD",
+            "charged",
+            _table(told, CHARGED, _charged),
+            f"accruing: {told['total']['accruing_usd']:.6f} more if all machines that live ended now",
+            f"estimated cloud cost, by rate card {told['card_version']}",
+            _table(told, ESTIMATED, _estimated),
+            f"complete until {told['complete_until']}. {told['note']}",
+        )
+    )
 
 
-def _shown(amount: object) -> str:
-    """Money to the micro-dollar; `-` where it is nobody's."""
-    if amount is None:
-        return "-"
-    return f"{amount:.6f}" if isinstance(amount, float) else str(amount)
+def _table(
+    told: dict[str, Any], columns: tuple[str, ...], amounts: Callable[[dict[str, Any]], list[str]]
+) -> str:
+    by = told["by"]
+    rows = [[*(row[name] for name in by), *amounts(row)] for row in told["rows"]]
+    total = ["total", *[""] * (len(by) - 1), *amounts(told["total"])]
+    return table((*by, *columns), [*rows, total])
+
+
+def _charged(told: dict[str, Any]) -> list[str]:
+    parts = ("charged_usd", "verification_usd", "tasks_usd", "environment_usd")
+    hours = f"{told['fork_seconds'] / 3600:.2f}"
+    return [str(told["forks"]), hours, *(_money(told[name]) for name in parts)]
+
+
+def _estimated(told: dict[str, Any]) -> list[str]:
+    estimate = told["estimate"]
+    parts = ("used_usd", "overflow_usd", "on_demand_equivalent_usd", "committed_usd", "idle_usd")
+    return [_money(estimate[name]) for name in parts]
+
+
+def _money(amount: float | None) -> str:
+    """To the micro-dollar; `-` where it is nobody's."""
+    return "-" if amount is None else f"{amount:.6f}"

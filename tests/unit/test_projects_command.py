@@ -52,13 +52,25 @@ def test_limits_are_set_shown_and_taken_away(stack: Path) -> None:
     assert [each["project"] for each in told(stack, "list")] == ["attic", "lab"]
 
 
-def test_a_line_for_a_person(stack: Path) -> None:
-    assert "0.000000 USD charged, 0.000000 USD held, no budget  forks: 0 placed, no limit" in (
-        run(stack, "set", "lab").stdout
-    )
+def test_a_person_reads_what_is_left_and_what_is_held(stack: Path) -> None:
+    free = run(stack, "set", "lab").stdout.splitlines()
+    assert free[0].endswith("$0.000000 charged, $0.000000 held by live runs, no budget")
+    assert free[2] == "0 forks placed now, no limit"
     limited = run(stack, "set", "lab", "--monthly-budget", "2", "--max-forks", "3").stdout
-    assert "2.000000 of 2.000000 USD left  forks: 0 placed, at most 3" in limited
-    assert run(stack, "list").stdout == limited == run(stack, "show", "lab").stdout
+    assert "$2.000000 left of $2.000000" in limited
+    assert "0 forks placed now, 3 at most" in limited
+    assert run(stack, "show", "lab").stdout == limited
+
+
+def test_all_projects_are_a_table(stack: Path) -> None:
+    run(stack, "set", "attic")
+    run(stack, "set", "lab", "--monthly-budget", "2", "--max-forks", "3")
+    lines = [line.split() for line in run(stack, "list").stdout.splitlines()]
+    assert lines == [
+        ["project", "budget", "charged", "held", "left", "forks", "at", "most"],
+        ["attic", "-", "0.000000", "0.000000", "-", "0", "-"],
+        ["lab", "2.000000", "0.000000", "0.000000", "2.000000", "0", "3"],
+    ]
 
 
 def test_a_key_makes_its_project_and_takes_it_as_it_is(

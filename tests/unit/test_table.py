@@ -1,0 +1,19 @@
+"""Tables of the operator's commands."""
+
+from __future__ import annotations
+
+from workers.table import table
+
+
+def test_numbers_stand_to_the_right_and_texts_to_the_left() -> None:
+    rows = [("lab", 1.5, None, "2026-11-30"), ("a-long-name", 10.25, 3, None), ("total", "", 3, "")]
+    assert table(("project", "usd", "n", "day"), rows).splitlines() == [
+        "project        usd  n  day",
+        "lab            1.5  -  2026-11-30",
+        "a-long-name  10.25  3  -",
+        "total               3",
+    ]
+
+
+def test_without_rows_there_are_the_names_of_the_columns() -> None:
+    assert table(("project", "usd"), []) == "project  usd"
