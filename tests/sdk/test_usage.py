@@ -52,16 +52,17 @@ def test_the_table_has_charges_and_estimates_apart_to_the_micro_dollar(
     assert "2026-11-01" in head
     assert "default" in head
     assert [line.split() for line in lines[1:4]] == [
-        ["day", "forks", "hours", "charged", "verification", "tasks", "environment", "accruing"],
-        ["2026-11-30", "3", "1.50", "1.250000", "0.250000", "1.000000", "0.000000", "0.000001"],
-        ["total", "3", "1.50", "1.250000", "0.250000", "1.000000", "0.000000", "0.000001"],
+        ["day", "forks", "hours", "charged", "verification", "tasks", "environment"],
+        ["2026-11-30", "3", "1.50", "1.250000", "0.250000", "1.000000", "0.000000"],
+        ["total", "3", "1.50", "1.250000", "0.250000", "1.000000", "0.000000"],
     ]
-    assert "estimated" in lines[4]
-    assert [line.split() for line in lines[6:8]] == [
+    assert lines[4] == "accruing: 0.000001 more if all machines that live ended now"
+    assert "estimated" in lines[5]
+    assert [line.split() for line in lines[7:9]] == [
         ["2026-11-30", "0.500000", "0.125000", "2.500000", "-", "-", "-"],
         ["total", "0.500000", "0.125000", "2.500000", "1.250000", "0.000000", "0.750000"],
     ]
-    assert lines[8].startswith("complete until 2026-11-30T17:19:04.000Z. The estimate is no bill")
+    assert lines[9].startswith("complete until 2026-11-30T17:19:04.000Z. The estimate is no bill")
 
 
 def test_json_is_the_answer_as_it_came(wire: Wire, time: FakeTime) -> None:

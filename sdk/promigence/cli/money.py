@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from promigence.cli.session import exact_usd, table
+from promigence.cli.session import exact_usd, moment, table
 from promigence.types import LedgerMove, MachineLife, RunLedger
 
 
 def ledger(told: RunLedger) -> list[RenderableType]:
-    """The budget as it is split now, its moves, and the machines that it paid for."""
+    """The budget as it is split now, its moves, and the machines that it paid for; in USD."""
     split = (
         f"charged {exact_usd(told['charged_usd'])}, granted {exact_usd(told['granted_usd'])}, "
         f"pool {exact_usd(told['pool_usd'])}"
@@ -47,7 +47,12 @@ def ledger(told: RunLedger) -> list[RenderableType]:
 def _move(move: LedgerMove) -> tuple[object, ...]:
     of = move["attempt_id"] or move["fork_id"] or "run"
     gained = (move["pool_usd"], move["granted_usd"], move["charged_usd"])
-    return (move["at"], move["kind"], of, *(f"{each:+.6f}" if each else "" for each in gained))
+    return (
+        moment(move["at"]),
+        move["kind"],
+        of,
+        *(f"{each:+.6f}" if each else "" for each in gained),
+    )
 
 
 def _life(life: MachineLife) -> tuple[object, ...]:
@@ -60,5 +65,5 @@ def _life(life: MachineLife) -> tuple[object, ...]:
         life["lease_seconds"],
         life["seconds"],
         life["late_kill_seconds"] or "",
-        *map(exact_usd, parts),
+        *(f"{each:.6f}" for each in parts),
     )

@@ -7,6 +7,7 @@ document and nothing more, an error included.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +28,11 @@ AsJson = Annotated[
 ]
 
 PIPE_COLUMNS = 400
+# Folded text is not narrower.
+PROSE_COLUMNS = 16
+GAP = 2
+# Plain digits, as counts and amounts are printed.
+NUMBER = re.compile(r"[-+]?\$?[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,18 @@ class Session:
         """Something beside the result."""
         for one in shown:
             self.err.print(one)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTable:
+    """A table that is never narrower than `least` characters: a terminal wraps what it has no room for."""
+
+    drawn: Table
+    least: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(options.max_width, self.least)
+        yield from console.render(self.drawn, options.update(width=width))
 
 
 @contextmanager
@@ -82,15 +100,32 @@ def plain(text: str) -> Text:
     return Text("".join(one if one.isprintable() or one in "\n\t" else "�" for one in text))
 
 
-def table(*columns: str, rows: list[tuple[Any, ...]]) -> RenderableType:
+def table(*columns: str, rows: list[tuple[Any, ...]], prose: str = "") -> RenderableType:
+    """Columns as wide as what is in them, numbers to the right, `-` for None.
+
+    Only the column named `prose` is folded where a terminal is narrow: an id or a date can always be copied.
+    """
     if not rows:
         return Text("none", style="dim")
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        drawn.add_column(column, overflow="fold")
-    for row in rows:
-        drawn.add_row(*(plain("-" if cell is None else str(cell)) for cell in row))
-    return drawn
+    cells = [[plain("-" if cell is None else str(cell)) for cell in row] for row in rows]
+    drawn = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    least = -GAP
+    for name, column in zip(columns, zip(*cells, strict=True), strict=True):
+        widest = max(len(name), *(cell.cell_len for cell in column))
+        width = min(widest, PROSE_COLUMNS) if name == prose else widest
+        justify: JustifyMethod = "right" if all(map(_is_number, column)) else "left"
+        drawn.add_column(
+            name, justify=justify, overflow="fold", min_width=width, no_wrap=name != prose
+        )
+        least += width + GAP
+    for row_cells in cells:
+        drawn.add_row(*row_cells)
+    return WholeTable(drawn, least)
+
+
+def moment(told: str) -> str:
+    """An instant of the wire as it stands in a table: to the second."""
+    return re.sub(r"\.[0-9]+", "", told)
 
 
 def usd(amount: float) -> str:
@@ -101,6 +136,10 @@ def usd(amount: float) -> str:
 def exact_usd(amount: float) -> str:
     """Dollars to the micro-dollar, so that parts are seen to add up."""
     return f"${amount:.6f}"
+
+
+def _is_number(cell: Text) -> bool:
+    return cell.plain in ("-", "") or NUMBER.fullmatch(cell.plain) is not None
 
 
 def _console(*, stderr: bool) -> Console:

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from promigence.cli.follow import bar
-from promigence.cli.session import plain, table, usd
+from promigence.cli.session import moment, plain, table, usd
 from promigence.types import Fork, ForkReport, Host, Quote, Report, Run, Snapshot
 
 MOST_FORKS = 20
@@ -53,7 +53,9 @@ def report(told: Report) -> list[RenderableType]:
     odd = [fork for fork in told.get("forks", []) if fork["outcome"] not in {"passed", "pending"}]
     if odd:
         rows = [(f["index"], f["fork_id"], f["outcome"], f["reward"], _why(f)) for f in odd]
-        shown.append(table("#", "fork", "outcome", "reward", "why", rows=rows[:MOST_FORKS]))
+        shown.append(
+            table("#", "fork", "outcome", "reward", "why", rows=rows[:MOST_FORKS], prose="why")
+        )
     if len(odd) > MOST_FORKS:
         shown.append(Text(f"and {len(odd) - MOST_FORKS} more (--json has all)", style="dim"))
     return shown
@@ -75,11 +77,13 @@ def runs(told: list[Run]) -> RenderableType:
             usd(one["cost"]["total_usd"]),
             ", ".join(one["snapshots"]),
             " ".join(f"{name}={value}" for name, value in one["labels"].items()),
-            one["created_at"],
+            moment(one["created_at"]),
         )
         for one in told
     ]
-    return table("run", "state", "ended", "cost", "snapshots", "labels", "created", rows=rows)
+    return table(
+        "run", "state", "ended", "cost", "snapshots", "labels", "created", rows=rows, prose="labels"
+    )
 
 
 def forks(told: list[Fork]) -> RenderableType:
@@ -105,7 +109,7 @@ def snapshot(told: Snapshot) -> RenderableType:
 
 def snapshots(told: list[Snapshot]) -> RenderableType:
     rows = [
-        (one["snapshot"], one["state"], one["latest"], one["image"], one["created_at"])
+        (one["snapshot"], one["state"], one["latest"], one["image"], moment(one["created_at"]))
         for one in told
     ]
     return table("snapshot", "state", "latest", "image", "created", rows=rows)
@@ -123,7 +127,9 @@ def hosts(told: list[Host]) -> RenderableType:
         )
         for one in told
     ]
-    return table("host", "state", "accelerator", "free", "warm", "missing", rows=rows)
+    return table(
+        "host", "state", "accelerator", "free", "warm", "missing", rows=rows, prose="missing"
+    )
 
 
 def _why(fork: ForkReport) -> str:

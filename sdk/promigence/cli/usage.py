@@ -13,7 +13,7 @@ from promigence.cli.session import AsJson, session, table
 from promigence.types import Usage, UsageAmounts, UsageEstimate
 from promigence.types.usage import By
 
-CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment", "accruing")
+CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment")
 ESTIMATED = ("used", "overflow", "on demand", "committed", "by others", "idle")
 
 
@@ -47,6 +47,9 @@ def shown(told: Usage) -> list[RenderableType]:
         ),
         Text("charged", style="bold"),
         table(*told["by"], *CHARGED, rows=charged),
+        Text(
+            f"accruing: {_money(told['total']['accruing_usd'])} more if all machines that live ended now"
+        ),
         Text(f"estimated cloud cost, by rate card {told['card_version']}", style="bold"),
         table(*told["by"], *ESTIMATED, rows=estimated),
         Text(f"complete until {told['complete_until']}. {told['note']}", style="dim"),
@@ -63,8 +66,7 @@ def _named(told: Usage) -> Iterator[tuple[tuple[str | None, ...], UsageAmounts]]
 def _charged(told: UsageAmounts) -> tuple[object, ...]:
     hours = f"{told['fork_seconds'] / 3600:.2f}"
     parts = (told["verification_usd"], told["tasks_usd"], told["environment_usd"])
-    money = (told["charged_usd"], *parts, told["accruing_usd"])
-    return (told["forks"], hours, *map(_money, money))
+    return (told["forks"], hours, *map(_money, (told["charged_usd"], *parts)))
 
 
 def _estimated(told: UsageEstimate) -> tuple[object, ...]:
