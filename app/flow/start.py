@@ -33,7 +33,7 @@ def start(
         run = _run(ports, project_id, step, quote)
         answer: Answer = {
             "run_id": run.run_id,
-            "state": run.state.value,
+            "state": "queued",  # as it is read, too: no fork has a machine yet
             "quote": quote.as_dict(),
         }
         ports.runs.start(run, tuple(_forks(run, step)), receipt(answer))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from promigence.types import (
     Build,
     BuildLine,
@@ -146,7 +148,11 @@ def failure(kind: str = "guest_lost") -> Failure:
 
 
 def fork_report(
-    index: int, outcome: Outcome, reward: float | None = None, *, key: str | None = None
+    index: int,
+    outcome: Outcome | Literal["pending"],
+    reward: float | None = None,
+    *,
+    key: str | None = None,
 ) -> ForkReport:
     return {
         "fork_id": f"f-{index}",

@@ -10,9 +10,24 @@ from app.flow.usage import read_asked, usage
 
 router = APIRouter(tags=["usage"])
 
-Moment = Annotated[str | None, Query(max_length=64)]
-From = Annotated[str | None, Query(alias="from", max_length=64)]
-By = Annotated[str, Query(max_length=64)]
+From = Annotated[
+    str | None,
+    Query(
+        alias="from",
+        max_length=64,
+        description="A date or an instant; without it, the month's beginning.",
+    ),
+]
+Until = Annotated[
+    str | None, Query(max_length=64, description="A date or an instant; without it, now.")
+]
+By = Annotated[
+    str,
+    Query(
+        max_length=64,
+        description="What the rows stand for: hour, day, project, snapshot; several with commas.",
+    ),
+]
 
 
 @router.get("/v1/usage", response_model=Usage)
@@ -20,7 +35,7 @@ async def get_usage(
     context: Ctx,
     project_id: Project,
     begin: From = None,
-    until: Moment = None,
+    until: Until = None,
     by: By = "day",
 ) -> dict[str, object]:
     """What the project was charged and, apart from it, its part of what the cloud is estimated to have cost."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from app.api.schemas.base import Answer, Instant
 
 
-class Move(Answer):
+class LedgerMove(Answer):
     """One booking between pool, grants and charges: what each gained; only `budget` adds up to more than nothing."""
 
     at: Instant
@@ -15,7 +15,7 @@ class Move(Answer):
     charged_usd: float
 
 
-class Life(Answer):
+class MachineLife(Answer):
     """One machine's life; `seconds` and `closed_at` are null while it lives, its costs what it accrued so far."""
 
     attempt_id: str
@@ -41,5 +41,5 @@ class RunLedger(Answer):
     granted_usd: float
     charged_usd: float
     rate_usd_per_fork_hour: float
-    moves: list[Move]
-    attempts: list[Life]
+    moves: list[LedgerMove]
+    attempts: list[MachineLife]

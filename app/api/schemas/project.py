@@ -6,7 +6,7 @@ from app.api.schemas.base import Answer, Instant
 
 
 class Project(Answer):
-    """Charged, reserved and left add up to the budget. A limit of null is none."""
+    """Charged, reserved (by live runs, not charged yet) and left add up to the budget. A limit of null is none."""
 
     project: str
     month: str

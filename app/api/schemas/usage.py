@@ -9,10 +9,11 @@ from pydantic import Field
 from app.api.schemas.base import Answer, Instant
 
 
-class Estimate(Answer):
-    """An estimate, never a charge. `committed = used + used_by_others + idle`, in whole hours of the deployment.
+class UsageEstimate(Answer):
+    """Arithmetic on the rate card, never a charge. `committed = used + used_by_others + idle`.
 
-    Those three are null in a row of a project or a snapshot: what nobody used is nobody's.
+    The commitment, its use by others and what was idle are null in a row of a project or a snapshot: what nobody used
+    is nobody's.
     """
 
     committed_usd: float | None
@@ -24,8 +25,8 @@ class Estimate(Answer):
     unpriced_fork_seconds: float
 
 
-class Amounts(Answer):
-    """`charged` is the sum of verification, tasks and environment; `accruing` is of machines that still live."""
+class UsageAmounts(Answer):
+    """`charged_usd` is verification, tasks and environment; `accruing_usd` is of machines that still live."""
 
     forks: int
     attempts: int
@@ -35,10 +36,10 @@ class Amounts(Answer):
     tasks_usd: float
     environment_usd: float
     accruing_usd: float
-    estimate: Estimate
+    estimate: UsageEstimate
 
 
-class UsageRow(Amounts):
+class UsageRow(UsageAmounts):
     """What it stands for is told by those of the four that were asked for; the others are null."""
 
     hour: Instant | None
@@ -48,7 +49,7 @@ class UsageRow(Amounts):
 
 
 class Usage(Answer):
-    """The rows add up to the total. Hours from `complete_until` on may still gain."""
+    """A statement of whole hours of UTC; rows add up to the total. Hours from `complete_until` on may still gain."""
 
     begin: Instant = Field(alias="from")
     until: Instant
@@ -57,6 +58,6 @@ class Usage(Answer):
     project: str | None
     by: list[Literal["hour", "day", "project", "snapshot"]]
     rows: list[UsageRow]
-    total: Amounts
+    total: UsageAmounts
     card_version: str
     note: str

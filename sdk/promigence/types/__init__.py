@@ -35,6 +35,7 @@ from promigence.types.runs import (
     Report,
     Rewards,
     Run,
+    RunState,
     Started,
     Totals,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "Rewards",
     "Run",
     "RunLedger",
+    "RunState",
     "Shape",
     "Snapshot",
     "StartTerms",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
-Outcome = Literal[
-    "passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled", "pending"
-]
+RunState = Literal["queued", "running", "ended"]
+Outcome = Literal["passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled"]
 
 
 class Rate(TypedDict):
@@ -96,7 +95,7 @@ class Run(TypedDict):
     """A run without its forks. Decide by `final`; `state` is for people."""
 
     run_id: str
-    state: str
+    state: RunState
     final: bool
     snapshots: list[str]
     labels: dict[str, str]
@@ -136,7 +135,7 @@ class ForkReport(TypedDict):
     index: int
     key: str | None
     snapshot: str
-    outcome: Outcome
+    outcome: Outcome | Literal["pending"]
     reason: str | None
     reward: float | None
     reward_valid: bool
@@ -167,7 +166,7 @@ class FailedAttempt(Failure):
 
 class _ReportBase(TypedDict):
     run_id: str
-    state: str
+    state: RunState
     final: bool
     totals: Totals
     cost: Cost

@@ -58,7 +58,7 @@ class Host(TypedDict):
     """A host and its fitness; `missing` says in words what it cannot do."""
 
     host_id: str
-    state: str
+    state: Literal["up", "draining", "lost"]
     accelerator: Literal["kvm", "tcg"]
     accelerator_reason: str
     cpu_model: str

@@ -10,7 +10,8 @@ By = Literal["hour", "day", "project", "snapshot"]
 class UsageEstimate(TypedDict):
     """Arithmetic on the rate card, never a charge. `committed = used + used_by_others + idle`.
 
-    Those three are None in a row of a project or a snapshot: what nobody used of a commitment is nobody's.
+    The commitment, its use by others and what was idle are None in a row of a project or a snapshot: what nobody used
+    is nobody's.
     """
 
     committed_usd: float | None
