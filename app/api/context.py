@@ -11,9 +11,9 @@ from typing import Annotated, ParamSpec, TypeVar, cast
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
-from app.api.nearest import not_known
 from app.api.ready import Readiness
 from app.errors import BadRequest
+from app.nearest import not_known
 from app.ports import Ports, Wakes
 
 P = ParamSpec("P")

@@ -12,8 +12,9 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_jsonable_python
 from starlette.exceptions import HTTPException
 
-from app.api.nearest import keys_beside, not_known
+from app.api.nearest import keys_beside
 from app.errors import BadRequest, NotFound, PromigenceError, TooLarge, Unavailable
+from app.nearest import not_known
 
 log = logging.getLogger(__name__)
 

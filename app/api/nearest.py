@@ -1,18 +1,11 @@
-"""Which key a caller may have meant who wrote one that is not known."""
+"""Which keys a caller may have meant who wrote one that is not known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
-
-
-def not_known(key: str, known: Iterable[str]) -> str:
-    """What is wrong with an unknown key, in words, with the known one that is nearest if one is near."""
-    near = get_close_matches(key[:100], list(known), n=1, cutoff=0.5)
-    return "is not known" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def keys_beside(route: Any, path: Sequence[int | str]) -> list[str]:

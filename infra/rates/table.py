@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from app.domain.money import exact_micros_of_usd
 from app.errors import BadRequest
+from app.nearest import not_known
 
 T = TypeVar("T")
 
@@ -117,9 +117,7 @@ class Table:
         """All that is wrong, keys that nobody asked for included. Call it when everything has been read."""
         yield from self.faults
         for key in sorted(self.values.keys() - self.known):
-            near = get_close_matches(key[:100], self.known, n=1, cutoff=0.5)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            yield f"{self._at(_named(key))}: is not known{meant}"
+            yield f"{self._at(_named(key))}: {not_known(key, self.known)}"
         for table in self.inner:
             yield from table.problems()
 
