@@ -158,7 +158,7 @@ def build(name: str = "task-suite", budget_micros: int = 1_000_000) -> tuple[Bui
         restore_key=None,
         snapshot=name,
         grant_micros=grant,
-        worst_micros=grant,
+        worst_micros=budget_micros,
     )
     run = _run(run_id, RunKind.BUILD, spec(environment_retries=0), budget_micros, grant)
     made = Build(

@@ -97,21 +97,25 @@ class Settled:
 class Need:
     """A fork that is not final: what it holds, the most that it can still use, and when its machine's lease ends.
 
-    `lease_ends_ns` is by the database's clock; None while no machine runs.
+    `lease_ends_ns` is by the database's clock; None while no machine runs. `host_alive` is of the machine's host.
     """
 
     fork_id: str
     grant_micros: int
     worst_micros: int
     lease_ends_ns: int | None = None
+    host_alive: bool = True
 
     @property
     def lacking_micros(self) -> int:
         return self.worst_micros - self.grant_micros
 
     def can_use(self, now_ns: int) -> bool:
-        """Whether more money would do anything: below its worst case, and its lease, if it has one, is not over."""
-        runs = self.lease_ends_ns is None or now_ns < self.lease_ends_ns
+        """Whether more money would do anything: below its worst case, and its lease, if it has one, is not over.
+
+        A silent host cannot tell its keepers; if it is gone, all that its machines were granted is charged (law 8).
+        """
+        runs = self.lease_ends_ns is None or (self.host_alive and now_ns < self.lease_ends_ns)
         return runs and self.lacking_micros > 0
 
 

@@ -10,7 +10,15 @@ from app.domain.snapshot import BuildError, Definition
 
 
 def verdict(definition: Definition, forks: tuple[Fork, ...]) -> BuildError | None:
-    """None when every fork passed; else the check that refuses the candidate, with what it printed."""
+    """None when all forks that it is to pass in are there and passed; else the check that refuses the candidate, with
+    what it printed.
+    """
+    if len(forks) < definition.repeat:
+        return BuildError(
+            "template_failed",
+            "the template ended before the forks that verify it had joined; nothing was stored, so build it again",
+            check="template",
+        )
     bad = next((fork for fork in forks if fork.outcome is not Outcome.PASSED), None)
     if bad is None:
         return None

@@ -172,6 +172,7 @@ class Attempts(Protocol):
         intent decides, not the caller's copy of it. Commands that have not ended are LOST, with the failure if there
         is one. The run ends with its last fork. `more_forks` (a build's verification forks) join the run in the same
         transaction, their grants from the pool; Conflict(pool_exhausted) if it has not as much, then nothing is done.
+        They do not join where the fork is asked to stop: it ends for that.
         """
         ...
 

@@ -57,6 +57,9 @@ def close(
     run = lock_run(at, claimed.run.run_id)
     fork, attempt = held(at, claimed)
     measured = _on_one_boot(at, attempt, closing, now_ns)
+    if more_forks and fork.stop_asked is not None:
+        # The wish was made to its whole run, and those that would join now were not there to hear it.
+        measured, more_forks = replace(measured, then=fork.stop_asked), ()
     return _close(at, Ending(run, fork, attempt, now_ns), measured, more_forks)
 
 

@@ -14,20 +14,21 @@ from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.ledger import Need
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Closed, Run, RunState
+from app.domain.run import Closed, Role, Run, RunState
 from app.errors import EnvironmentFault, FailureKind
 from infra.store.accrual import accrued, note
 from infra.store.budgets import find_project
 from infra.store.each import add_each
 from infra.store.ending import build_of, end_waiting
 from infra.store.engine import BRIEFLY_MS, AnyRow, Database, locked, pages
-from infra.store.hosts import hosts_of
+from infra.store.hosts import ALIVE_NS, hosts_of
 from infra.store.money import Entry, book, next_sequence
 from infra.store.rows import lock_forks, lock_run
 from infra.store.schema import LedgerKind
 from infra.store.tables import (
     attempts,
     forks,
+    hosts,
     is_active,
     is_live,
     is_open,
@@ -35,8 +36,10 @@ from infra.store.tables import (
     runs,
 )
 
+# A template has its part from the beginning: what its run's pool holds is promised to the forks that verify it.
 CAN_USE_MORE = (
     is_live,
+    forks.c.role == Role.FORK,
     forks.c.stop_asked.is_(None),
     forks.c.worst_micros > forks.c.grant_micros,
 )
@@ -63,7 +66,7 @@ class Meters:
             if run.state is RunState.ENDED or run.pool_micros == 0:
                 return 0
             rate = run.quote.rate.micros_per_hour
-            wanting = _lock_wanting(at, run_id)
+            wanting = _lock_wanting(at, run_id, now_ns)
             needs = tuple(each.need for each in wanting)
             added = ledger.share(run.pool_micros, needs, rate, now_ns)
             moved = sum(added.values())
@@ -155,13 +158,19 @@ def _worth_a_look(row: AnyRow) -> bool:
     return bool(row.pool_micros >= min(extension, row.least_lacking))
 
 
-def _lock_wanting(at: Connection, run_id: str) -> list[Wanting]:
+def _lock_wanting(at: Connection, run_id: str, now_ns: int) -> list[Wanting]:
     """Forks of a run below their worst case, locked with their machines."""
     live = select(
         forks.c.fork_id, forks.c.grant_micros, forks.c.worst_micros, forks.c.worst_attempt_ns
     ).where(forks.c.run_id == run_id, *CAN_USE_MORE)
+    # In a subquery, so that the hosts' rows are not locked: they come after all attempts.
+    heard_ns = select(hosts.c.heartbeat_ns).where(hosts.c.host_id == attempts.c.host_id)
     machines = select(
-        attempts.c.fork_id, attempts.c.attempt_id, attempts.c.opened_ns, attempts.c.lease_ns
+        attempts.c.fork_id,
+        attempts.c.attempt_id,
+        attempts.c.opened_ns,
+        attempts.c.lease_ns,
+        (heard_ns.scalar_subquery() >= now_ns - ALIVE_NS).label("host_alive"),
     ).where(attempts.c.run_id == run_id, is_open)
     rows = at.execute(locked(live.order_by(forks.c.fork_id))).all()
     of_fork = {
@@ -174,7 +183,8 @@ def _wanting(row: AnyRow, machine: AnyRow | None) -> Wanting:
     figures = (row.fork_id, row.grant_micros, row.worst_micros)
     if machine is None:
         return Wanting(Need(*figures), row.worst_attempt_ns)
-    need = Need(*figures, lease_ends_ns=machine.opened_ns + machine.lease_ns)
+    ends_ns = machine.opened_ns + machine.lease_ns
+    need = Need(*figures, ends_ns, host_alive=bool(machine.host_alive))
     return Wanting(need, row.worst_attempt_ns, machine.attempt_id, machine.lease_ns)
 
 
@@ -218,7 +228,7 @@ def _overdue(now_ns: int) -> Any:
 
 
 def _no_capacity(at: Connection, run: Run, now_ns: int) -> Failure:
-    hosts, project = hosts_of(at, now_ns), find_project(at, run.project_id, month_of(now_ns))
+    seen, project = hosts_of(at, now_ns), find_project(at, run.project_id, month_of(now_ns))
     who = "the project's limit had no" if project.free_forks == 0 else "no host had"
     fault = EnvironmentFault(
         FailureKind.NO_CAPACITY,
@@ -234,7 +244,7 @@ def _no_capacity(at: Connection, run: Run, now_ns: int) -> Failure:
                 "free_memory_mib": host.free_memory_mib,
                 "free_disk_gib": host.free_disk_gib,
             }
-            for host in hosts
+            for host in seen
         ],
     )
     return failure(fault, Phase.PLACE)

@@ -58,6 +58,7 @@ class Mirror:
             (6, self.close),
             (1, self.restart),
             (5, self.share),
+            (3, self.heartbeat),
             (2, self.accrue),
             (1, self.stop),
             (3, self.wait),
@@ -87,7 +88,7 @@ class Mirror:
 
     def open(self) -> None:
         """A template that waits, else the next fork."""
-        self.rows.store.hosts.heartbeat(a.HOST, ())
+        self.heartbeat()
         self.rows.place()
         self._place()
         template = self._waiting_template()
@@ -104,6 +105,10 @@ class Mirror:
         self.reached["topped up before it opened"] += self.books.booked["top_up"] - topped_up
         if claimed is not None:
             self.held.append(claimed)
+
+    def heartbeat(self) -> None:
+        self.rows.store.hosts.heartbeat(a.HOST, ())
+        self.books.heard_ns[a.HOST] = self.now_ns
 
     def ready(self) -> None:
         claimed = self._pick()

@@ -141,6 +141,30 @@ def test_a_machine_whose_lease_is_over_gets_no_more_money(rows: Rows) -> None:
     assert rows.store.meters.share(second.run.run_id) == 0
 
 
+def test_a_machine_of_a_silent_host_gets_no_more_money_until_it_is_heard_again(rows: Rows) -> None:
+    first = rows.started(2, budget_micros=80 * SECOND)
+    second = rows.open()
+    rows.close(first, at_s=5)
+    rows.clock.advance(16)
+    assert rows.store.meters.share(second.run.run_id) == 0
+    rows.store.hosts.heartbeat(a.HOST, ())
+    rows.clock.advance(15)
+    assert rows.store.meters.share(second.run.run_id) == 35 * SECOND
+
+
+def test_what_was_lost_with_a_silent_host_is_charged_as_it_was_granted(rows: Rows) -> None:
+    lost = rows.started(2, budget_micros=60 * SECOND)
+    rows.host("host1")
+    rows.store.hosts.heartbeat("host1", ())
+    other = rows.open()
+    rows.close(other, at_s=5)
+    for _ in range(3):
+        rows.clock.advance(26)
+        rows.store.meters.share(lost.run.run_id)
+    rows.store.attempts.close_by_time(lost.attempt.attempt_id, "silent")
+    assert rows.run(lost.run.run_id).charged_micros == 35 * SECOND
+
+
 def test_money_is_shared_as_often_as_there_is_some(rows: Rows) -> None:
     first, second = rows.started(3, budget_micros=45 * SECOND), rows.open()
     run_id, third = first.run.run_id, rows.open()
@@ -235,6 +259,23 @@ def test_forks_that_the_pool_cannot_fund_do_not_join(rows: Rows) -> None:
     present = rows.store.attempts.get(claimed.attempt.attempt_id)
     assert present is not None
     assert present.attempt.closed_boot_ns is None
+
+
+def test_a_template_gets_nothing_of_what_the_forks_that_verify_it_are_promised(rows: Rows) -> None:
+    claimed = _template(rows)
+    assert rows.store.meters.sharable() == ()
+    assert rows.store.meters.share(claimed.run.run_id) == 0
+
+
+def test_nobody_joins_a_run_that_is_to_stop(rows: Rows) -> None:
+    claimed = _template(rows)
+    rows.store.runs.ask_stop(claimed.run.run_id, EndReason.CANCELLED)
+    more = (a.fork(claimed.run.run_id, 0, grant_micros=200 * SECOND),)
+    closed = rows.store.attempts.close(claimed, _closing(at_s=100), more)
+    assert closed.run_ended
+    assert rows.store.runs.forks(claimed.run.run_id) == ()
+    assert rows.fork(claimed.fork.fork_id).outcome is Outcome.CANCELLED
+    assert rows.run(claimed.run.run_id).charged_micros == 100 * SECOND
 
 
 @pytest.mark.parametrize("seed", range(3))

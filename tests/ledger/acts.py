@@ -192,6 +192,14 @@ def kill(world: World, attempt: Attempt) -> None:
     machine.late_ns = max(0, machine.ended_boot_ns - machine.deadline_boot_ns)
 
 
+def say_that_they_live(world: World) -> None:
+    """Hosts whose workers act are heard once a second."""
+    for host in world.hosts:
+        if host.acts:
+            host.heard_ns = world.database_ns
+            world.books.heard_ns[host.name] = world.database_ns
+
+
 def keepers_act(world: World, host: Host, from_boot_ns: int) -> None:
     """Kill what is due, each at its moment; on a host that was suspended, on waking."""
     if host.suspended:
@@ -223,7 +231,9 @@ def deliver(world: World, message: Message) -> None:
         world.reached["forks could not join"] += 1
         return
     world.reached["topped up for a replacement"] += books.booked["top_up"] - topped_up
-    world.reached["forks joined"] += bool(message.joining)
+    joined = bool(message.joining) and fork.stop_asked is None
+    world.reached["forks joined"] += joined
+    world.reached["forks came too late to join"] += bool(message.joining) and not joined
     unfunded = message.end.then is None and not attempt.intent and fork.stop_asked is None
     if unfunded and fork.state is ForkState.ENDED:
         world.reached["a replacement could not be funded"] += 1
@@ -245,7 +255,9 @@ def noting(world: World, attempt: Attempt, seen_ns: int) -> Task:
 def sharing(world: World, run_id: str) -> Task:
     def share() -> None:
         now_ns = world.database_ns
-        could = [each for each in world.books.needs(run_id) if each.can_use(now_ns)]
+        needs = world.books.needs(run_id, now_ns)
+        could = [each for each in needs if each.can_use(now_ns)]
+        world.reached["a silent host was not extended"] += not all(x.host_alive for x in needs)
         added = world.books.share(run_id, now_ns)
         if added:
             evenly = len(added) == len(could)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.domain import ledger
 from app.domain.fork import OUTCOMES, EndReason, ForkState, Outcome, move
 from app.domain.ledger import NOTHING, Move, Need, Purse, Split
 from app.errors import StaleClaim
+from infra.store.hosts import ALIVE_NS
 
 UNCHARGED = Split(0, 0, 0, 0)
 
@@ -111,6 +112,7 @@ class Books:
         self.forks: dict[str, Fork] = {}
         self.attempts: dict[str, Attempt] = {}
         self.booked: Counter[str] = Counter()
+        self.heard_ns: dict[str, int] = {}
 
     def start(self, run: Run, forks: Iterable[Fork], now_ns: int) -> None:
         run.begun_with = (run.purse.pool_micros, run.purse.granted_micros)
@@ -156,6 +158,8 @@ class Books:
         if end.boot_id != attempt.boot_id:
             aged_ns = attempt.opened_boot_ns + now_ns - attempt.opened_ns
             end = End(aged_ns, attempt.boot_id, end.then, end.failed, end.late_ns)
+        if joining and fork.stop_asked is not None:
+            end, joining = replace(end, then=fork.stop_asked), ()
         return self._close(attempt, fork, end, self._reason(attempt, fork, end), now_ns, joining)
 
     def close_by_time(self, attempt_id: str, now_ns: int) -> bool:
@@ -187,15 +191,15 @@ class Books:
         run = self.runs[run_id]
         if run.ended or run.purse.pool_micros == 0:
             return {}
-        added = ledger.share(run.purse.pool_micros, self.needs(run_id), run.rate, now_ns)
+        added = ledger.share(run.purse.pool_micros, self.needs(run_id, now_ns), run.rate, now_ns)
         number = sum(kind == "share" for _, kind, _ in run.entries)
         self._book(run, run_id, "share", ledger.grant(sum(added.values())), number)
         for fork_id, part in added.items():
             self._extend(self.forks[fork_id], part, run.rate)
         return added
 
-    def needs(self, run_id: str) -> tuple[Need, ...]:
-        return tuple(self._need(fork) for fork in self._wanting(self.runs[run_id]))
+    def needs(self, run_id: str, now_ns: int) -> tuple[Need, ...]:
+        return tuple(self._need(fork, now_ns) for fork in self._wanting(self.runs[run_id]))
 
     def meter(self, attempt_id: str, now_ns: int) -> Split:
         """What an open attempt costs so far, by the database's clock."""
@@ -276,19 +280,9 @@ class Books:
         lease_ns = ledger.lease_ns(fork.grant_micros, rate, fork.worst_attempt_ns)
         fork.attempts += 1
         fork.state, fork.attempt_id = move(fork.state, ForkState.RESTORING), attempt_id
-        attempt = Attempt(
-            attempt_id,
-            fork.fork_id,
-            fork.run_id,
-            fork.attempts,
-            fork.host,
-            claim,
-            boot_id,
-            opened_boot_ns,
-            now_ns,
-            lease_ns,
-            lease_ns,
-        )
+        whose = (attempt_id, fork.fork_id, fork.run_id, fork.attempts, fork.host)
+        times = (opened_boot_ns, now_ns, lease_ns, lease_ns)
+        attempt = Attempt(*whose, claim, boot_id, *times)
         self.attempts[attempt_id] = attempt
         return attempt
 
@@ -358,14 +352,19 @@ class Books:
             fork
             for fork in self.of_run(run.run_id)
             if fork.state is not ForkState.ENDED
+            and not fork.template
             and fork.stop_asked is None
             and fork.worst_micros > fork.grant_micros
         ]
 
-    def _need(self, fork: Fork) -> Need:
-        machine = self.attempts[fork.attempt_id] if fork.attempt_id else None
-        ends_ns = None if machine is None else machine.opened_ns + machine.lease_ns
-        return Need(fork.fork_id, fork.grant_micros, fork.worst_micros, ends_ns)
+    def _need(self, fork: Fork, now_ns: int) -> Need:
+        figures = (fork.fork_id, fork.grant_micros, fork.worst_micros)
+        if fork.attempt_id is None:
+            return Need(*figures)
+        machine = self.attempts[fork.attempt_id]
+        # A host that never says anything here is one that is always heard.
+        silent_ns = now_ns - self.heard_ns.get(machine.host, now_ns)
+        return Need(*figures, machine.opened_ns + machine.lease_ns, silent_ns <= ALIVE_NS)
 
     def _extend(self, fork: Fork, part: int, rate: int) -> None:
         fork.grant_micros += part

@@ -221,6 +221,7 @@ def ask_stop(world: World, chance: Chance) -> None:
     if run_id is not None:
         reason = EndReason.CANCELLED if chance.one_in(2) else EndReason.RELEASED
         world.books.ask_stop(run_id, reason)
+        world.to_stop.setdefault(run_id, len(world.books.of_run(run_id)))
 
 
 def expire_queued(world: World, chance: Chance) -> None:
@@ -255,9 +256,11 @@ def bill_writes(world: World, chance: Chance) -> None:
 def wait(world: World, chance: Chance) -> None:
     """Time passes; keepers act when theirs has come."""
     before_ns = world.now_ns
+    acts.say_that_they_live(world)
     world.now_ns += WAITS_NS[chance.below(len(WAITS_NS))]
     for host in world.hosts:
         acts.keepers_act(world, host, host.boot_ns(before_ns))
+    acts.say_that_they_live(world)
 
 
 EVENTS: dict[str, Callable[[World, Chance], None]] = {
@@ -319,7 +322,9 @@ TRANSITIONS = frozenset(
         "a stale message was refused",
         "forks joined",
         "forks could not join",
+        "forks came too late to join",
         "an extension reached a keeper",
+        "a silent host was not extended",
         "shared evenly",
         "shared soonest first",
         "a meter was read again",

@@ -15,6 +15,7 @@ from tests.ledger.world import World
 
 START_WINDOW_NS = 30 * NS_PER_SECOND
 CLOSE_MARGIN_NS = 15 * NS_PER_SECOND
+SILENT_NS = 15 * NS_PER_SECOND
 
 
 def check(world: World) -> None:
@@ -146,6 +147,15 @@ def a_machine_is_charged_for_all_its_life(world: World) -> None:
         assert _lived_ns(attempt) >= lived_ns, f"{attempt} lived {lived_ns}"
 
 
+def a_lease_grows_where_its_host_was_heard(world: World) -> None:
+    """A silent host cannot tell its keepers; and if it is gone for good, the whole lease is charged."""
+    for attempt in world.books.attempts.values():
+        before_ns = world.leases.get(attempt.attempt_id, attempt.first_lease_ns)
+        if attempt.lease_ns > before_ns:
+            silent_ns = world.database_ns - world.host(attempt).heard_ns
+            assert silent_ns <= SILENT_NS, f"extended after {silent_ns} of silence: {attempt}"
+
+
 def a_lease_only_grows(world: World) -> None:
     for attempt in world.books.attempts.values():
         before_ns = world.leases.get(attempt.attempt_id, attempt.first_lease_ns)
@@ -158,6 +168,17 @@ def sharing_leaves_an_indivisible_rest(world: World) -> None:
         worthwhile = _price(5 * NS_PER_SECOND, world.books.runs[run_id].rate)
         assert left < worthwhile, f"{left} stay in the pool while a fork of {run_id} wants"
     world.left_over.clear()
+
+
+def a_template_leaves_the_pool_to_those_that_verify_it(world: World) -> None:
+    for attempt in world.books.attempts.values():
+        if world.books.forks[attempt.fork_id].template:
+            assert attempt.lease_ns == attempt.first_lease_ns, f"a template was extended: {attempt}"
+
+
+def nobody_joins_a_run_that_is_to_stop(world: World) -> None:
+    for run_id, count in world.to_stop.items():
+        assert len(world.books.of_run(run_id)) == count, f"forks joined {run_id} after its stop"
 
 
 def a_fork_has_one_machine(world: World) -> None:
@@ -179,8 +200,11 @@ LAWS = (
     law_8_no_attempt_is_closed_by_guess,
     no_machine_outlives_its_lease,
     a_machine_is_charged_for_all_its_life,
+    a_lease_grows_where_its_host_was_heard,
     a_lease_only_grows,
     sharing_leaves_an_indivisible_rest,
+    a_template_leaves_the_pool_to_those_that_verify_it,
+    nobody_joins_a_run_that_is_to_stop,
     a_fork_has_one_machine,
 )
 

@@ -62,7 +62,10 @@ class Machine:
 
 @dataclass(slots=True)
 class Host:
-    """`boot_ns` goes on while it is suspended; then nothing on it runs. `slow_ns` is how late its keepers act."""
+    """`boot_ns` goes on while it is suspended; then nothing on it runs. `slow_ns` is how late its keepers act.
+
+    `heard_ns` is when it last said that it lives, by the database's clock.
+    """
 
     name: str
     offset_ns: int
@@ -74,6 +77,7 @@ class Host:
     frozen_boot_ns: int = 0
     slow_ns: int = 0
     clock_read_ns: int | None = None
+    heard_ns: int = DATABASE_BEGAN_NS
 
     @property
     def claim(self) -> str:
@@ -121,6 +125,11 @@ class World:
     leases: dict[str, int] = field(default_factory=dict)
     leases_noted: dict[str, int] = field(default_factory=dict)
     left_over: dict[str, int] = field(default_factory=dict)
+    to_stop: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for host in self.hosts:
+            self.books.heard_ns[host.name] = host.heard_ns
 
     @property
     def database_ns(self) -> int:

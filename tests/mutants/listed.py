@@ -208,10 +208,17 @@ MUTANTS = (
     ),
     Mutant(
         DOMAIN,
-        "or now_ns < self.lease_ends_ns",
-        "or now_ns <= self.lease_ends_ns",
+        "and now_ns < self.lease_ends_ns)",
+        "and now_ns <= self.lease_ends_ns)",
         "no money for a machine whose lease is over",
         LEDGER,
+    ),
+    Mutant(
+        DOMAIN,
+        "(self.host_alive and now_ns < self.lease_ends_ns)",
+        "now_ns < self.lease_ends_ns",
+        "no money for a machine whose host cannot be told",
+        PROOF,
     ),
     Mutant(
         DOMAIN,
@@ -337,6 +344,27 @@ MUTANTS = (
         "ledger.lease_ns(each.need.grant_micros + part_micros, rate, each.worst_attempt_ns)",
         "ledger.lease_ns(each.need.grant_micros + 2 * part_micros, rate, each.worst_attempt_ns)",
         "8: an extension is what its grant funds",
+        STORE,
+    ),
+    Mutant(
+        METERS,
+        "    forks.c.role == Role.FORK,\n",
+        "",
+        "a template is not fed what its verification forks are promised",
+        STORE,
+    ),
+    Mutant(
+        METERS,
+        "host_alive=bool(machine.host_alive)",
+        "host_alive=True",
+        "no lease grows on a silent host",
+        STORE,
+    ),
+    Mutant(
+        CLOSING,
+        "    if more_forks and fork.stop_asked is not None:\n",
+        "    if False:\n",
+        "nobody joins a run that is to stop",
         STORE,
     ),
     Mutant(
