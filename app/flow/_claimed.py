@@ -67,6 +67,15 @@ def patiently(ports: Ports, act: Callable[[], T]) -> T:
         ports.clock.pause(PATIENCE_PAUSE_S)
 
 
+def unsaved(away: Unavailable) -> EnvironmentFault:
+    """What a machine is ended for whose bring-up could not be saved for all the patience."""
+    return EnvironmentFault(
+        FailureKind.WORKER_LOST,
+        f"its worker could not go on while it brought the machine up: {away.message}",
+        met=away.code,
+    )
+
+
 def definition_of(ports: Ports, claimed: Claimed) -> Definition:
     """What the fork's snapshot, or the build that it verifies, was defined as."""
     build = patiently(ports, lambda: ports.builds.of_run(claimed.run.run_id))

@@ -23,6 +23,7 @@ from app.flow._claimed import (
     launch,
     patiently,
     tail,
+    unsaved,
 )
 from app.ports import HostPorts, Ports
 
@@ -58,21 +59,13 @@ def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
             return
         except Unavailable as away:
             # What this step learnt is not saved, and nobody could go on from the middle of it.
-            fail(ports, host, claimed, _unsaved(away), phase)
+            fail(ports, host, claimed, unsaved(away), phase)
             return
     if not claimed.run.spec.verify_each:
         hand_over(ports, host, claimed)
         return
     with failing(ports, host, claimed, Phase.TEST):
         launch(ports, host, claimed, ExecPurpose.TEST, definition_of(ports, claimed).test)
-
-
-def _unsaved(away: Unavailable) -> EnvironmentFault:
-    return EnvironmentFault(
-        FailureKind.WORKER_LOST,
-        f"its worker could not go on while it brought the machine up: {away.message}",
-        met=away.code,
-    )
 
 
 def _restore(_: Ports, host: HostPorts, claimed: Claimed) -> Claimed:

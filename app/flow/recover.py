@@ -85,7 +85,7 @@ def sweep(ports: Ports, host: HostPorts) -> None:
     """Now and then on each host: look at every machine once, for ends whose bell was lost."""
     known = frozenset(host.machines.known())
     for claimed in ports.attempts.held_by(host.host_id):
-        if claimed.attempt.claim != host.claim or claimed.fork.role is not Role.FORK:
+        if claimed.attempt.claim != host.claim:
             continue
         if claimed.fork.state is not ForkState.RESTORING:
             ports.bells.collect(host.host_id, claimed.attempt.attempt_id)

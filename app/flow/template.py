@@ -13,8 +13,17 @@ from app.domain.run import Claimed, ExecSpec, Fork
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate
 from app.domain.spec import command
 from app.domain.verdict import shown
-from app.errors import EnvironmentFault
-from app.flow._claimed import close, fail, generation_of, identity_of, late_results_dropped, tail
+from app.errors import EnvironmentFault, Unavailable
+from app.flow._claimed import (
+    close,
+    fail,
+    generation_of,
+    identity_of,
+    late_results_dropped,
+    patiently,
+    tail,
+    unsaved,
+)
 from app.ids import new_id
 from app.ports import HostPorts, Ports
 
@@ -45,7 +54,6 @@ def advance(ports: Ports, host: HostPorts, build_id: str) -> None:
     )
     if claimed is None:
         return
-    ports.builds.advance(build_id, BuildState.BUILDING)
     with late_results_dropped():
         _build(ports, host, claimed, build)
 
@@ -57,13 +65,17 @@ def _build(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Non
         _give_up(ports, host, claimed, build, unbuildable.error)
     except EnvironmentFault as fault:
         _broken(ports, host, claimed, build, fault)
+    except Unavailable as away:
+        # Nobody could go on from the middle of a build, and its machine would live to the end of its lease.
+        _broken(ports, host, claimed, build, unsaved(away))
     else:
         _frozen(ports, host, claimed, build, bundle)
 
 
 def _make(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Bundle:
     name, attempt = claimed.attempt.attempt_id, claimed.attempt
-    ports.builds.say(build.build_id, "boot", f"booting {build.definition.image}")
+    _advance(ports, build, BuildState.BUILDING)
+    _say(ports, build, "boot", f"booting {build.definition.image}")
     deadline = Deadline(attempt.deadline_boot_ns, attempt.opened_boot_ns + START_WINDOW_NS)
     image = ports.images.boot_image(build.definition.image)
     host.machines.boot(name, image, build.definition.shape, deadline)
@@ -75,7 +87,7 @@ def _make(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Bund
     for step, specs in (("setup", build.definition.setup), ("warm", build.definition.warm)):
         for number, spec in enumerate(specs):
             _run_step(ports, host, claimed, build, step, number, spec)
-    ports.builds.say(build.build_id, "freeze", "freezing memory, device state and disk")
+    _say(ports, build, "freeze", "freezing memory, device state and disk")
     boot_id = host.guest.quiesce(name)
     host.guest.close(name)
     return host.machines.freeze(name, host.bundles.staging(build.build_id), boot_id)
@@ -83,7 +95,7 @@ def _make(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Bund
 
 def _unpack(ports: Ports, host: HostPorts, name: str, build: Build) -> None:
     for file in build.definition.files:
-        ports.builds.say(build.build_id, "files", f"unpacking into {file.guest_path}")
+        _say(ports, build, "files", f"unpacking into {file.guest_path}")
         with ports.blobs.open(file.sha256) as tar:
             host.guest.unpack(name, tar, file.guest_path)
 
@@ -99,7 +111,7 @@ def _run_step(
 ) -> None:
     name = claimed.attempt.attempt_id
     exec_id = f"{step}{number}_{name}"
-    ports.builds.say(build.build_id, step, f"$ {shown(spec)}")
+    _say(ports, build, step, f"$ {shown(spec)}")
     allowed = build.definition.build_egress
     try:
         host.guest.start(name, exec_id, command(claimed, spec, generation_of(claimed), allowed))
@@ -110,7 +122,7 @@ def _run_step(
         raise Unbuildable(_step_error(step, spec, None, fault.message)) from fault
     output = tail(end.stdout) + tail(end.stderr) if end else ""
     if output.strip():
-        ports.builds.say(build.build_id, step, output)
+        _say(ports, build, step, output)
     if end is None or end.timed_out or end.exit_code != 0:
         raise Unbuildable(_step_error(step, spec, end, output))
 
@@ -134,7 +146,7 @@ def _step_error(step: str, spec: ExecSpec, end: CommandEnd | None, output: str) 
 def _give_up(
     ports: Ports, host: HostPorts, claimed: Claimed, build: Build, error: BuildError
 ) -> None:
-    ports.builds.refuse(build.build_id, BuildState.FAILED, error)
+    _refuse(ports, build, error)
     close(ports, host, claimed, EndReason.COMMAND_FAILED)
 
 
@@ -148,7 +160,7 @@ def _broken(
     host.bundles.delete(build.build_id)
     if death is not None and death.cause is DeathCause.DEADLINE:
         error = BuildError("build_capped", "the build's time or spend_cap ran out", check="cap")
-        ports.builds.refuse(build.build_id, BuildState.FAILED, error)
+        _refuse(ports, build, error)
         close(ports, host, claimed, EndReason.RUN_EXHAUSTED)
         return
     error = BuildError(
@@ -157,7 +169,7 @@ def _broken(
         check=fault.kind.value,
         output=console,
     )
-    ports.builds.refuse(build.build_id, BuildState.FAILED, error)
+    _refuse(ports, build, error)
     fail(ports, host, claimed, fault, Phase.RESTORE)
 
 
@@ -170,11 +182,23 @@ def _frozen(ports: Ports, host: HostPorts, claimed: Claimed, build: Build, bundl
         size_bytes=_size(bundle),
         host_id=host.host_id,
     )
-    ports.builds.frozen(build.build_id, candidate)
-    ports.builds.advance(build.build_id, BuildState.VERIFYING)
+    patiently(ports, lambda: ports.builds.frozen(build.build_id, candidate))
+    _advance(ports, build, BuildState.VERIFYING)
     forks = _verification_forks(ports, claimed, build, bundle)
-    ports.builds.say(build.build_id, "verify", f"its test must pass in {len(forks)} fresh forks")
+    _say(ports, build, "verify", f"its test must pass in {len(forks)} fresh forks")
     close(ports, host, claimed, EndReason.COMMAND_PASSED, more_forks=forks)
+
+
+def _say(ports: Ports, build: Build, step: str, text: str) -> None:
+    patiently(ports, lambda: ports.builds.say(build.build_id, step, text))
+
+
+def _advance(ports: Ports, build: Build, state: BuildState) -> None:
+    patiently(ports, lambda: ports.builds.advance(build.build_id, state))
+
+
+def _refuse(ports: Ports, build: Build, error: BuildError) -> None:
+    patiently(ports, lambda: ports.builds.refuse(build.build_id, BuildState.FAILED, error))
 
 
 def _verification_forks(
