@@ -44,7 +44,7 @@ def show(
     card: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CARD]",
+            metavar="CARD",
             help="A file, or the word of a card that ships; without it, the one in force.",
         ),
     ] = None,

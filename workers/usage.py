@@ -23,9 +23,12 @@ def usage(
         typer.Option(help="What the rows stand for: hour, day, project, snapshot; with commas."),
     ] = "project,day",
     from_: Annotated[
-        str | None, typer.Option("--from", help="A date or an instant. [default: this month]")
+        str | None,
+        typer.Option("--from", help="A date or an instant; without it, the month's beginning."),
     ] = None,
-    until: Annotated[str | None, typer.Option(help="The same. [default: now]")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="A date or an instant; without it, now.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What all projects were charged and, apart from it, the estimated cloud cost, with what was idle."""

@@ -66,7 +66,9 @@ def _amount(name: str, usd: object, most: Decimal) -> Decimal:
     """The amount exactly as it was written, within its bounds."""
     amount = _number(usd)
     if amount is None:
-        raise BadRequest("bad_request", f"{name} must be a number of USD", field=name)
+        raise BadRequest(
+            "bad_request", f"{name} must be USD in plain digits, such as 2.50", field=name
+        )
     if not amount.is_finite() or amount <= 0 or amount > most:
         raise BadRequest(
             "bad_request", f"{name} must be above 0 and at most {most} USD", field=name

@@ -85,11 +85,9 @@ class _Room:
         first, count = counted.first_unplaced, counted.unplaced
         if first is None:
             return None
+        who = "1 fork waits" if count == 1 else f"{count} forks wait"
         if self.project.free_forks == 0:
-            most = self.project.max_forks
-            return (
-                f"{count} forks wait until fewer than {most} of the project's are placed: its limit"
-            )
+            return f"{who}: the project's limit of {self.project.max_forks} at once is reached"
         able = [host for host in self.hosts if host.alive and not host.draining]
         if not able:
             return "no host is up"
@@ -98,4 +96,6 @@ class _Room:
         if not able:
             return f"no host that is up restores {first.restore_key}"
         slots = sum(slots_for(first.shape, host, free=False) for host in able)
-        return f"{count} forks wait for one of {slots} slots to become free"
+        if self.project.max_forks is not None:
+            slots = min(slots, self.project.max_forks)
+        return f"{who} for one of {slots} slots to become free"

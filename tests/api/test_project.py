@@ -123,7 +123,7 @@ def test_what_a_run_waits_for_is_its_projects_limit(suite: Door) -> None:
     suite.stage.run_for(2)
     progress = suite.get(f"/v1/runs/{run_id}")["progress"]
     assert (progress["ready"], progress["queued"]) == (1, 1)
-    expected = "1 forks wait until fewer than 1 of the project's are placed: its limit"
+    expected = "1 fork waits: the project's limit of 1 at once is reached"
     assert progress["waiting_for"] == expected
     assert suite.get("/v1/runs")["runs"][0]["progress"]["waiting_for"] == expected
     limit(suite, max_forks=2)

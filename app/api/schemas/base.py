@@ -62,9 +62,10 @@ def _target(target: str) -> str:
 def _amount(amount: object) -> object:
     """Money has one parser; what it refuses is refused in its words, before a float is made of it."""
     try:
-        micros_of_usd("it", amount)
+        micros_of_usd("", amount)
     except BadRequest as refused:
-        raise ValueError(refused.message) from None
+        # Whose amount it is stands before each problem of a body.
+        raise ValueError(refused.message.lstrip()) from None
     return amount
 
 

@@ -24,9 +24,12 @@ def usage(
         typer.Option(help="What the rows stand for: hour, day, project, snapshot; with commas."),
     ] = "day",
     from_: Annotated[
-        str | None, typer.Option("--from", help="A date or an instant. [default: this month]")
+        str | None,
+        typer.Option("--from", help="A date or an instant; without it, the month's beginning."),
     ] = None,
-    until: Annotated[str | None, typer.Option(help="The same. [default: now]")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="A date or an instant; without it, now.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What was charged, by hour, day, project or snapshot, and apart from it the estimated cloud cost."""
