@@ -23,8 +23,9 @@ def commit_budget(at: Connection, run: Run, now_ns: int) -> None:
         return
     if not _has_begun(at, run.project_id, month):
         open_month(at, run.project_id, month, now_ns)
-        if _commit(at, run, month):
-            return
+    # Again in any case: another may have begun the month between the two looks.
+    if _commit(at, run, month):
+        return
     raise budget_exhausted(find_project(at, run.project_id, month), run.budget_micros)
 
 

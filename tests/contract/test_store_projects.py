@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 
 from app.domain.account import month_end_ns, month_of
 from app.domain.fork import EndReason
@@ -20,7 +20,7 @@ from app.domain.placement import Placement
 from app.domain.run import Run
 from app.errors import BadRequest, Conflict, FailureKind, NotFound, PromigenceError
 from infra.fakes.clock import START_WALL_NS
-from infra.store import Stores, create_store
+from infra.store import Stores, budgets, create_store
 from infra.store.tables import forks, project_months, projects
 from tests import builders as a
 from tests.contract import spender
@@ -68,6 +68,20 @@ def test_a_run_that_never_had_a_machine_gives_all_of_it_back(rows: Rows) -> None
     assert _account(rows) == (200_000, 0, 0)
     rows.store.runs.ask_stop(run.run_id, EndReason.CANCELLED)
     assert _account(rows) == (0, 0, 200_000)
+
+
+def test_a_month_that_another_start_begins_between_two_looks_refuses_nobody(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = budgets._has_begun
+
+    def begun_meanwhile(at: Connection, project_id: str, month: str) -> bool:
+        budgets.open_month(at, project_id, month, rows.clock.wall_ns())
+        return looks(at, project_id, month)
+
+    monkeypatch.setattr(budgets, "_has_begun", begun_meanwhile)
+    rows.start(2)
+    assert _account(rows) == (200_000, 0, None)
 
 
 def test_what_does_not_fit_is_refused_and_leaves_nothing(rows: Rows) -> None:
