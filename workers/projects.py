@@ -12,20 +12,18 @@ import typer
 
 from app.domain.account import Limits, max_forks_of
 from app.domain.money import micros_of_usd
+from workers.options import HERE, Dir, Json
 from workers.table import table
 
 # The processes of a stack are commands of the same program: what only these need they import by themselves.
 if TYPE_CHECKING:
     from app.ports import Projects
 
-HERE = Path(".promigence")
 NONE = "none"
 COLUMNS = ("project", "budget", "charged", "held", "left", "forks", "at most")
 
 projects = typer.Typer(no_args_is_help=True, help="Budgets and limits above those of a run.")
 
-Dir = Annotated[Path, typer.Option("--dir", help="The stack that is meant.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A project's name.")]
 
 

@@ -15,9 +15,9 @@ from app.domain.rates import Basis, Commitment
 from app.errors import BadRequest
 from infra import rates as cards
 from infra.settings import load
+from workers.options import HERE, Dir, Json
 from workers.table import table
 
-HERE = Path(".promigence")
 BAD = 1
 COLUMNS = ("vCPU", "MiB", "GiB of disk", "forks on a host", "committed", "on demand")
 OWN_SOURCE = "as given to `promigence-server rates derive`"
@@ -48,8 +48,8 @@ def show(
             help="A file, or the word of a card that ships; without it, the one in force.",
         ),
     ] = None,
-    directory: Annotated[Path, typer.Option("--dir", help="The stack whose card is meant.")] = HERE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    directory: Dir = HERE,
+    as_json: Json = False,
 ) -> None:
     """Show a card. The one in force is what a stack in this directory reads when it starts."""
     shown = cards.card_of(load(directory).rate_card if card is None else card)

@@ -20,6 +20,7 @@ from app.domain.account import Key
 from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
+from workers.options import HERE, Dir, Json
 from workers.projects import projects
 from workers.rates import rates
 from workers.usage import usage
@@ -38,10 +39,6 @@ app.add_typer(keys, name="keys")
 app.add_typer(projects, name="projects")
 app.add_typer(rates, name="rates")
 app.command()(usage)
-
-Dir = Annotated[Path, typer.Option("--dir", help="Where the stack keeps what is its own.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-HERE = Path(".promigence")
 
 
 def main() -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from workers.options import HERE, Dir, Json
 from workers.table import table
 
-HERE = Path(".promigence")
 CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment")
 ESTIMATED = ("used", "overflow", "on demand", "committed", "idle")
 
 
 def usage(
-    directory: Annotated[Path, typer.Option("--dir", help="The stack that is meant.")] = HERE,
+    directory: Dir = HERE,
     by: Annotated[
         str,
         typer.Option(help="What the rows stand for: hour, day, project, snapshot; with commas."),
@@ -29,7 +28,7 @@ def usage(
     until: Annotated[
         str | None, typer.Option(help="A date or an instant; without it, now.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """What all projects were charged and, apart from it, the estimated cloud cost, with what was idle."""
     # The processes of a stack are commands of the same program: what only this one needs it imports by itself.
