@@ -9,6 +9,7 @@ from app.domain.death import end_of
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.ledger import START_WINDOW_NS
+from app.domain.money import NS_PER_SECOND
 from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
@@ -20,6 +21,13 @@ CHANNEL_TIMEOUT_S = 30.0
 _NEVER_PLACED = BuildError(
     "no_capacity", "no host had room for the template in time", check="placement"
 )
+_HOST_GONE = BuildError(
+    "template_failed",
+    "the host that holds the candidate has been silent for an hour",
+    check="host_lost",
+)
+# A host that is silent for longer is not waited for any more by whoever follows a build.
+GONE_NS = 3600 * NS_PER_SECOND
 WORKED_ON = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 
 
@@ -36,10 +44,18 @@ def tick(ports: Ports) -> None:
         else:
             ports.bells.fork(host_id, count)
     for build, template_host in ports.builds.unsettled():
-        if template_host is not None:
+        if template_host is None:
+            ports.builds.refuse(build.build_id, BuildState.FAILED, _NEVER_PLACED)
+        elif template_host in _heard_of(ports):
             ports.bells.verify(template_host, build.build_id)
         else:
-            ports.builds.refuse(build.build_id, BuildState.FAILED, _NEVER_PLACED)
+            ports.builds.refuse(build.build_id, BuildState.FAILED, _HOST_GONE)
+
+
+def _heard_of(ports: Ports) -> frozenset[str]:
+    """Hosts that may still come back and settle what they hold."""
+    hosts = ports.hosts.list()
+    return frozenset(host.host_id for host in hosts if host.heartbeat_age_ns <= GONE_NS)
 
 
 def watch_host(ports: Ports, host: HostPorts) -> None:

@@ -24,7 +24,7 @@ def report(ports: Ports, project_id: str, run_id: str, *, forks: bool) -> Answer
 def ledger(ports: Ports, project_id: str, run_id: str) -> Answer:
     """Where every micro-dollar of a run went. Raises NotFound."""
     run = ports.runs.get(project_id, run_id)
-    return run_ledger(run, ports.runs.moves(run_id), ports.runs.lives(run_id))
+    return run_ledger(run, *ports.runs.ledger(run_id))
 
 
 def summary(ports: Ports, project_id: str, run_id: str) -> Answer:

@@ -98,12 +98,11 @@ class Runs(Protocol):
         """`report.tally` of each run, counted by the database: many forks cost little more than few."""
         ...
 
-    def moves(self, run_id: str) -> tuple[Move, ...]:
-        """Every booking of a run's money, in order; their sums are the run's figures at one instant."""
-        ...
+    def ledger(self, run_id: str) -> tuple[tuple[Move, ...], tuple[Life, ...]]:
+        """Every booking of a run's money, in order, and every machine's life with its cost, in order of opening.
 
-    def lives(self, run_id: str) -> tuple[Life, ...]:
-        """Every machine's life with its cost, in order of opening."""
+        At one instant: the bookings add up to the run's figures, and what was charged is that of the closed lives.
+        """
         ...
 
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:

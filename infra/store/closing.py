@@ -90,7 +90,7 @@ def _on_one_boot(at: Connection, attempt: Attempt, closing: Closing, now_ns: int
     """
     if closing.boot_id in (None, attempt.boot_id):
         return closing
-    age_ns = now_ns - _opened_ns(at, attempt.attempt_id)
+    age_ns = max(0, now_ns - _opened_ns(at, attempt.attempt_id))
     return replace(closing, closed_boot_ns=attempt.opened_boot_ns + age_ns)
 
 

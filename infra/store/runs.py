@@ -100,13 +100,9 @@ class Runs:
         with self._database.read() as at:
             return tallies(at, run_ids)
 
-    def moves(self, run_id: str) -> tuple[Move, ...]:
+    def ledger(self, run_id: str) -> tuple[tuple[Move, ...], tuple[Life, ...]]:
         with self._database.read() as at:
-            return bookings.moves(at, run_id)
-
-    def lives(self, run_id: str) -> tuple[Life, ...]:
-        with self._database.read() as at:
-            return bookings.lives(at, run_id)
+            return bookings.moves(at, run_id), bookings.lives(at, run_id)
 
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:
         with self._database.write() as at:

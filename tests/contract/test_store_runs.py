@@ -6,13 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import Connection
 
 from app.domain.account import Receipt
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.money import NS_PER_SECOND
 from app.domain.report import tally
-from app.domain.run import Result, RunState
+from app.domain.run import Closing, Result, RunState
+from app.domain.run_ledger import Move
 from app.errors import Conflict, NotFound
+from infra.store import bookings
 from tests import builders as a
 from tests.contract.rows import Rows
 
@@ -265,3 +268,34 @@ def test_a_run_pins_its_snapshots_against_deletion(rows: Rows) -> None:
     assert gone.ref == "task-suite@1"
     with pytest.raises(NotFound):
         rows.start()
+
+
+def test_a_ledger_is_of_one_instant(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    claimed = rows.started()
+    moves = bookings.moves
+
+    def closed_just_then(at: Connection, run_id: str) -> tuple[Move, ...]:
+        seen = moves(at, run_id)
+        rows.close(claimed, at_s=5)
+        return seen
+
+    monkeypatch.setattr(bookings, "moves", closed_just_then)
+    booked, lives = rows.store.runs.ledger(claimed.run.run_id)
+    assert sum(move.charged_micros for move in booked) == 0
+    assert [life.closed_ns for life in lives] == [None]
+    monkeypatch.undo()
+    booked, lives = rows.store.runs.ledger(claimed.run.run_id)
+    charged = sum(move.charged_micros for move in booked)
+    assert charged == 5 * a.MICROS_PER_SECOND == rows.run(claimed.run.run_id).charged_micros
+    assert [life.closed_ns is None for life in lives] == [False]
+
+
+def test_no_machine_lived_less_than_nothing_where_the_database_clock_was_set_back(
+    rows: Rows,
+) -> None:
+    claimed = rows.started()
+    rows.clock.advance(-5)
+    closing = Closing(3, EndReason.ENVIRONMENT_FAILED, boot_id="the next boot")
+    rows.store.attempts.close(claimed, closing)
+    _, (life,) = rows.store.runs.ledger(claimed.run.run_id)
+    assert life.lived_ns == 0

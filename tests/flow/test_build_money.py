@@ -130,6 +130,30 @@ def test_a_template_that_was_opened_and_never_told_is_given_up(stage: Stage) -> 
     assert report.build(stage.ports, PROJECT, build_id)["state"] == "failed"
 
 
+def test_a_build_whose_host_is_gone_for_good_ends(stage: Stage) -> None:
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    build_id = str(build.start(stage.ports, PROJECT, definition(), None)["build_id"])
+    ports = stage.ports
+    stage.ports = replace(ports, attempts=cast(Attempts, Met(stage.stores.attempts, close=dies)))
+    with pytest.raises(KeyboardInterrupt):
+        stage.tick()
+    stage.ports = ports
+    stage.hosts.clear()
+    stage.clock.advance(1800)
+    stage.run_for(3)
+    run_id = run_of(stage, build_id)
+    assert stage.ports.runs.get(PROJECT, run_id).state is RunState.ENDED
+    # It may come back, and settle what it holds.
+    assert report.build(stage.ports, PROJECT, build_id)["state"] == "verifying"
+    stage.clock.advance(1801)
+    stage.run_for(3)
+    page: Any = report.build(stage.ports, PROJECT, build_id)
+    assert page["state"] == "failed"
+    assert "silent" in page["error"]["message"]
+
+
 def run_of(stage: Stage, build_id: str) -> str:
     return found(stage, build_id).run_id
 
