@@ -100,7 +100,12 @@ class Settings(BaseSettings):
         """As SQLAlchemy reads it."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
-        return f"sqlite:///{self.dir / 'promigence.db'}"
+        return f"sqlite:///{self.database_file}"
+
+    @property
+    def database_file(self) -> Path:
+        """Where the embedded database is, unless `database_url` names another."""
+        return self.dir / "promigence.db"
 
     @property
     def tick_file(self) -> Path:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.domain.account import Limits, max_forks_of
 from app.domain.money import micros_of_usd
-from workers.options import HERE, Dir, Json
+from workers.command import HERE, Dir, Json, ports_of
 from workers.table import table
 
 # The processes of a stack are commands of the same program: what only these need they import by themselves.
 if TYPE_CHECKING:
-    from app.ports import Projects
+    from app.ports import Ports
 
 NONE = "none"
 COLUMNS = ("project", "budget", "charged", "held", "left", "forks", "at most")
@@ -30,8 +27,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A project's name.")]
 @projects.command("list")
 def list_projects(directory: Dir = HERE, as_json: Json = False) -> None:
     """All projects: budget of the month in USD and what runs hold of it, forks placed now and the most of them."""
-    with _projects(directory) as stored:
-        found = [account.as_dict() for account in stored.list()]
+    with ports_of(directory) as ports:
+        found = [account.as_dict() for account in ports.projects.list()]
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -41,8 +38,8 @@ def list_projects(directory: Dir = HERE, as_json: Json = False) -> None:
 @projects.command()
 def show(name: Name, directory: Dir = HERE, as_json: Json = False) -> None:
     """A project."""
-    with _projects(directory) as stored:
-        _tell(stored, name, as_json)
+    with ports_of(directory) as ports:
+        _tell(ports, name, as_json)
 
 
 @projects.command("set")
@@ -68,22 +65,13 @@ def set_limits(
         )
     if max_forks is not None:
         changes["max_forks"] = None if max_forks == NONE else max_forks_of(max_forks)
-    with _projects(directory) as stored:
-        stored.set_limits(name, changes)
-        _tell(stored, name, as_json)
+    with ports_of(directory) as ports:
+        ports.projects.set_limits(name, changes)
+        _tell(ports, name, as_json)
 
 
-@contextmanager
-def _projects(directory: Path) -> Iterator[Projects]:
-    from infra import wiring
-    from infra.settings import load
-
-    with wiring.control(load(directory)) as control:
-        yield control.ports.projects
-
-
-def _tell(stored: Projects, name: str, as_json: bool) -> None:
-    told = stored.account(name).as_dict()
+def _tell(ports: Ports, name: str, as_json: bool) -> None:
+    told = ports.projects.account(name).as_dict()
     typer.echo(json.dumps(told, indent=2) if as_json else _lines(told))
 
 

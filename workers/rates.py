@@ -15,7 +15,7 @@ from app.domain.rates import Basis, Commitment
 from app.errors import BadRequest
 from infra import rates as cards
 from infra.settings import load
-from workers.options import HERE, Dir, Json
+from workers.command import HERE, Dir, Json
 from workers.table import table
 
 BAD = 1

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -20,15 +18,13 @@ from app.domain.account import Key
 from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
-from workers.options import HERE, Dir, Json
+from workers.command import HERE, Dir, Json, ports_of
 from workers.projects import projects
 from workers.rates import rates
 from workers.usage import usage
 
 # Each command imports what it needs by itself: a stack starts five processes at once, often on two cores, and what
 # serves the API is a second of processor time that the others need not spend.
-if TYPE_CHECKING:
-    from infra.wiring import Control
 
 FAILED, INTERRUPTED = 1, 130
 PROJECT = "default"
@@ -199,8 +195,8 @@ def create_key(
     name: str, directory: Dir = HERE, project: str = PROJECT, as_json: Json = False
 ) -> None:
     """Make a key. Its secret is printed now and never again."""
-    with _control(directory) as control:
-        key, secret = control.ports.keys.create(project, name)
+    with ports_of(directory) as ports:
+        key, secret = ports.keys.create(project, name)
     if as_json:
         _print_json({**_shown(key), "secret": secret})
         return
@@ -210,8 +206,8 @@ def create_key(
 @keys.command("list")
 def list_keys(directory: Dir = HERE, as_json: Json = False) -> None:
     """All keys, without their secrets."""
-    with _control(directory) as control:
-        found = [_shown(key) for key in control.ports.keys.list()]
+    with ports_of(directory) as ports:
+        found = [_shown(key) for key in ports.keys.list()]
     if as_json:
         _print_json(found)
         return
@@ -223,8 +219,8 @@ def list_keys(directory: Dir = HERE, as_json: Json = False) -> None:
 @keys.command("revoke")
 def revoke_key(key_id: str, directory: Dir = HERE) -> None:
     """Let a key open nothing any more. Twice is safe."""
-    with _control(directory) as control:
-        control.ports.keys.revoke(key_id)
+    with ports_of(directory) as ports:
+        ports.keys.revoke(key_id)
     print(f"revoked {key_id}")
 
 
@@ -235,14 +231,6 @@ def _process(directory: Path) -> Settings:
     settings = load(directory)
     configure(settings.log_level)
     return settings
-
-
-@contextlib.contextmanager
-def _control(directory: Path) -> Iterator[Control]:
-    from infra import wiring
-
-    with wiring.control(load(directory)) as control:
-        yield control
 
 
 def _shown(key: Key) -> dict[str, object]:

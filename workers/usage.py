@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from workers.options import HERE, Dir, Json
+from workers.command import HERE, Dir, Json, ports_of
 from workers.table import table
 
 CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment")
@@ -34,11 +34,10 @@ def usage(
     # The processes of a stack are commands of the same program: what only this one needs it imports by itself.
     from app.flow.usage import read_asked
     from app.flow.usage import usage as statement
-    from infra import settings, wiring
 
     asked = read_asked(from_, until, by)
-    with wiring.control(settings.load(directory)) as control:
-        told = statement(control.ports, None, asked)
+    with ports_of(directory) as ports:
+        told = statement(ports, None, asked)
     typer.echo(json.dumps(told, indent=2) if as_json else shown(told))
 
 

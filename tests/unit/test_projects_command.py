@@ -40,6 +40,13 @@ def refused(stack: Path, *words: str) -> PromigenceError:
     return error
 
 
+def test_where_there_is_no_stack_it_is_told_and_nothing_is_made(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    assert refused(absent, "list").code == "no_stack"
+    assert refused(absent, "set", "lab").code == "no_stack"
+    assert not absent.exists()
+
+
 def test_limits_are_set_shown_and_taken_away(stack: Path) -> None:
     assert told(stack, "list") == []
     made = told(stack, "set", "lab", "--monthly-budget", "12.5", "--max-forks", "8")
