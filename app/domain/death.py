@@ -35,12 +35,22 @@ def end_of(claimed: Claimed, death: Death) -> EndReason | None:
     attempt, fork = claimed.attempt, claimed.fork
     if fork.stop_asked is not None:
         return fork.stop_asked
+    if death.cause is DeathCause.DEADLINE and _held_to_its_end(claimed, death):
+        return EndReason.HOLD_EXPIRED
     if death.cause is DeathCause.DEADLINE and attempt.lease_ns < fork.worst_attempt_ns:
         extended = attempt.deadline_boot_ns > death.ended_boot_ns + EXTENSION_NS
         return EndReason.NOT_RENEWED if extended else EndReason.RUN_EXHAUSTED
     if death.cause is DeathCause.SHUTDOWN and attempt.intent and claimed.run.spec.exec:
         return EndReason.COMMAND_SHUT_DOWN
     return None
+
+
+def _held_to_its_end(claimed: Claimed, death: Death) -> bool:
+    """Its caller had it for all of the hold: only nobody billed meanwhile, who would have asked it to stop."""
+    hold_ns, ready_ns = claimed.run.spec.hold_ns, claimed.attempt.ready_boot_ns
+    if hold_ns is None or ready_ns is None:
+        return False
+    return death.ended_boot_ns >= ready_ns + hold_ns
 
 
 def fault_of(met: EnvironmentFault, death: Death) -> EnvironmentFault:

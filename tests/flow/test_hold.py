@@ -141,6 +141,15 @@ def test_a_hold_that_runs_out_is_no_zero(held: tuple[Stage, str, str]) -> None:
     assert page["cost"]["total_usd"] <= page["cost"]["spend_cap_usd"]
 
 
+def test_a_hold_that_runs_out_with_no_billing_worker_buys_no_other_machine(suite: Stage) -> None:
+    run_id = suite.start(spec(count=1, exec=None, hold_ns=60 * 1_000_000_000))
+    suite.run_for(200, billing=False)
+    page = suite.report(run_id)
+    (fork,) = page["forks"]
+    assert (fork["outcome"], fork["reason"]) == ("released", "hold_expired")
+    assert (fork["attempts"], page["environment_failures"]) == (1, [])
+
+
 def test_a_lost_machine_is_never_an_exit_code(held: tuple[Stage, str, str]) -> None:
     stage, run_id, fork_id = held
     ended = done(stage, hold.exec(stage.ports, PROJECT, fork_id, sim("2s crash"), None))
