@@ -24,7 +24,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _are_numbers(cells: Iterable[str]) -> bool:
-    return all(cell in ("-", "") or NUMBER.fullmatch(cell) for cell in cells)
+    told = [cell for cell in cells if cell not in ("-", "")]
+    return bool(told) and all(map(NUMBER.fullmatch, told))
 
 
 def _column(cells: list[str], *, numbers: bool) -> list[str]:

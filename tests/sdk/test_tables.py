@@ -25,6 +25,10 @@ def test_numbers_stand_to_the_right_and_texts_to_the_left() -> None:
     ]
 
 
+def test_a_column_of_nothing_is_no_column_of_numbers() -> None:
+    assert drawn(80, "n", "host", rows=[(1, None)]) == ["n  host", "1  -"]
+
+
 def test_no_id_is_folded_however_narrow_the_terminal() -> None:
     rows: list[tuple[object, ...]] = [("fork_0123456789abcdef", "2026-11-30", "")]
     wide, narrow = (drawn(width, "fork", "day", "late s", rows=rows) for width in (80, 10))

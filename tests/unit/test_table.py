@@ -15,5 +15,9 @@ def test_numbers_stand_to_the_right_and_texts_to_the_left() -> None:
     ]
 
 
+def test_a_column_of_nothing_is_no_column_of_numbers() -> None:
+    assert table(("n", "host"), [(1, None)]).splitlines() == ["n  host", "1  -"]
+
+
 def test_without_rows_there_are_the_names_of_the_columns() -> None:
     assert table(("project", "usd"), []) == "project  usd"

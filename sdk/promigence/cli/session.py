@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -113,7 +113,7 @@ def table(*columns: str, rows: list[tuple[Any, ...]], prose: str = "") -> Render
     for name, column in zip(columns, zip(*cells, strict=True), strict=True):
         widest = max(len(name), *(cell.cell_len for cell in column))
         width = min(widest, PROSE_COLUMNS) if name == prose else widest
-        justify: JustifyMethod = "right" if all(map(_is_number, column)) else "left"
+        justify: JustifyMethod = "right" if _are_numbers(column) else "left"
         drawn.add_column(
             name, justify=justify, overflow="fold", min_width=width, no_wrap=name != prose
         )
@@ -138,8 +138,9 @@ def exact_usd(amount: float) -> str:
     return f"${amount:.6f}"
 
 
-def _is_number(cell: Text) -> bool:
-    return cell.plain in ("-", "") or NUMBER.fullmatch(cell.plain) is not None
+def _are_numbers(cells: Iterable[Text]) -> bool:
+    told = [cell.plain for cell in cells if cell.plain not in ("-", "")]
+    return bool(told) and all(map(NUMBER.fullmatch, told))
 
 
 def _console(*, stderr: bool) -> Console:
