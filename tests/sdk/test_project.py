@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from promigence import Conflict, Promigence
 from promigence.cli import app
+from promigence.cli.exits import ExitCode
 from tests.sdk import shapes
 from tests.sdk.wire import FakeTime, Wire, client_of, ok, refused
 
@@ -33,6 +34,12 @@ def test_a_budget_that_is_spent_is_a_conflict_with_its_figures(
     assert (caught.value.code, caught.value.retryable) == ("project_budget_exhausted", False)
     assert caught.value.details["project_left_usd"] == 0.25
     assert len(wire.asked) == 1
+
+
+def test_a_budget_that_is_spent_ends_a_command_as_a_cap_does(wire: Wire, time: FakeTime) -> None:
+    wire.will(refused(409, "project_budget_exhausted"))
+    words = ("runs", "quote", "task-suite", "--count", "2", "--spend-cap", "1")
+    assert cli(wire, time, *words).exit_code == ExitCode.CAPPED
 
 
 def test_a_person_reads_what_is_left_and_what_is_held(wire: Wire, time: FakeTime) -> None:

@@ -4,7 +4,7 @@
     1    a task failed: a fork failed or timed out, or a command in a held fork did
     2    bad usage: an option, a definition, a name or a setting that will not do (the server's 400 and 404 too)
     3    an environment failed: a fork's, or a snapshot's that was refused
-    4    the cap stopped it
+    4    the cap stopped it, or the project's month has no money left for it
     5    anything else: no server, no right, a wait that timed out, a run or build that was cancelled
     130  Ctrl-C: the command let go; what it followed goes on
 
@@ -61,6 +61,8 @@ def code_of_error(error: PromigenceError) -> ExitCode:
         return ExitCode.ENVIRONMENT_FAILED
     if isinstance(error, BuildFailed):
         return _code_of_build(error)
+    if error.code == "project_budget_exhausted":
+        return ExitCode.CAPPED
     if isinstance(error, BadRequest | ConfigError | NotFound):
         return ExitCode.BAD_USAGE
     return ExitCode.ERROR
