@@ -53,6 +53,6 @@ def _given(ports: Ports, project_id: str, token: Token) -> Answer | None:
     if receipt.body_sha256 != token.body_sha256:
         raise Conflict(
             "idempotency_mismatch",
-            f"idempotency key {token.key!r} was used before with another body",
+            f"idempotency key {token.key!r} was used before with another body; a new call needs a new key",
         )
     return receipt.answer

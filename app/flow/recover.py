@@ -99,21 +99,22 @@ def _leave_one(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
 
 def sweep(ports: Ports, host: HostPorts) -> None:
     """Now and then on each host: look at every machine once, for ends whose bell was lost."""
-    known = frozenset(host.machines.known())
+    # The clock first: what was not there when its time was over does not come.
+    now_ns, known = ports.clock.boot_ns(), frozenset(host.machines.known())
     for claimed in ports.attempts.held_by(host.host_id):
         if claimed.attempt.claim != host.claim:
             continue
         if claimed.fork.state is not ForkState.RESTORING:
             ports.bells.collect(host.host_id, claimed.attempt.attempt_id)
-        elif _never_comes(ports, claimed, known):
+        elif _never_comes(claimed, known, now_ns):
             with late_results_dropped():
                 _give_up(ports, host, claimed, "its worker never started the machine")
 
 
-def _never_comes(ports: Ports, claimed: Claimed, known: Container[str]) -> bool:
+def _never_comes(claimed: Claimed, known: Container[str], now_ns: int) -> bool:
     """Nothing was made of it, and the time in which a machine of it may start is over."""
     attempt = claimed.attempt
-    over = ports.clock.boot_ns() > attempt.opened_boot_ns + START_WINDOW_NS
+    over = now_ns > attempt.opened_boot_ns + START_WINDOW_NS
     return over and attempt.attempt_id not in known
 
 

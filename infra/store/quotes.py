@@ -42,5 +42,5 @@ class Quotes:
                 )
             ).one_or_none()
         if row is None:
-            raise NotFound("unknown_quote", f"there is no quote {quote_id}")
+            raise NotFound("unknown_quote", f"there is no quote {quote_id}; ask for a new one")
         return row.quote, row.spec_sha256

@@ -128,6 +128,29 @@ def test_an_attempt_that_was_opened_and_never_told_is_given_up_once_nothing_can_
     assert [each["kind"] for each in page["environment_failures"]] == ["worker_lost"]
 
 
+def test_a_machine_that_starts_at_the_last_moment_is_not_given_up(suite: Stage) -> None:
+    run_id = suite.start(spec("5s exit 0", count=1))
+    suite.ring_one(suite.bells.waiting.popleft())  # place
+    machines = suite.host.machines
+
+    class Slow:
+        """A list that was made before the machine, and is looked at when its window is over."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(machines, name)
+
+        def known(self) -> tuple[str, ...]:
+            listed = machines.known()
+            fork.advance(suite.ports, suite.host)
+            suite.clock.advance(START_WINDOW_NS / 1e9 + 1)
+            return listed
+
+    recover.sweep(suite.ports, replace(suite.host, machines=cast(Machines, Slow())))
+    page = suite.run_until_final(run_id)
+    assert page["totals"]["passed"] == 1
+    assert page["environment_failures"] == []
+
+
 def test_a_machine_that_another_process_still_serves_is_left_alone_and_adopted_later(
     suite: Stage,
 ) -> None:
