@@ -14,7 +14,14 @@ from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
 from app.errors import EnvironmentFault, FailureKind, Unavailable
-from app.flow._claimed import close, definition_of, fail, late_results_dropped, start_intended
+from app.flow._claimed import (
+    PATIENCE_NS,
+    close,
+    definition_of,
+    fail,
+    late_results_dropped,
+    start_intended,
+)
 from app.ports import HostPorts, Ports
 
 CHANNEL_TIMEOUT_S = 30.0
@@ -28,6 +35,8 @@ _HOST_GONE = BuildError(
 )
 # A host that is silent for longer is not waited for any more by whoever follows a build.
 GONE_NS = 3600 * NS_PER_SECOND
+# Whoever ends a machine that is coming up, or a template, waits for the database a few times and no longer.
+LEFT_ALONE_NS = 5 * PATIENCE_NS
 WORKED_ON = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 
 
@@ -109,6 +118,9 @@ def sweep(ports: Ports, host: HostPorts) -> None:
         elif _never_comes(claimed, known, now_ns):
             with late_results_dropped():
                 _give_up(ports, host, claimed, "its worker never started the machine")
+        elif _left_alone(host, claimed, now_ns):
+            with late_results_dropped():
+                _give_up(ports, host, claimed, "its worker ended the machine and could not say so")
 
 
 def _never_comes(claimed: Claimed, known: Container[str], now_ns: int) -> bool:
@@ -116,6 +128,12 @@ def _never_comes(claimed: Claimed, known: Container[str], now_ns: int) -> bool:
     attempt = claimed.attempt
     over = now_ns > attempt.opened_boot_ns + START_WINDOW_NS
     return over and attempt.attempt_id not in known
+
+
+def _left_alone(host: HostPorts, claimed: Claimed, now_ns: int) -> bool:
+    """Its machine ended so long ago that whoever ended it has given up saying so."""
+    death = host.machines.death(claimed.attempt.attempt_id)
+    return death is not None and now_ns > death.ended_boot_ns + LEFT_ALONE_NS
 
 
 def reap(ports: Ports, host: HostPorts) -> None:

@@ -13,6 +13,7 @@ from app.domain.run import RunState
 from app.domain.snapshot import Build
 from app.errors import Unavailable
 from app.flow import bill, build, recover, report, stop, template
+from app.flow.recover import LEFT_ALONE_NS
 from app.ports import Attempts, Builds
 from tests.flow.stage import PROJECT, Stage, definition, sim
 
@@ -110,6 +111,23 @@ def test_a_build_whose_database_goes_away_does_not_burn_its_lease(
     assert page["state"] == ("verified" if outage_s == 10 else "failed")
     assert page["cost_usd"] < 0.005
     assert stage.host.machines.known() == ()
+
+
+def test_a_template_whose_end_could_not_be_saved_is_charged_what_it_lived(stage: Stage) -> None:
+    def away(*_: object) -> None:
+        raise AWAY
+
+    given = definition(setup=(sim("2s exit 1", timeout_s=9000),))
+    build_id = str(build.start(stage.ports, PROJECT, given, None)["build_id"])
+    ports = stage.ports
+    stage.ports = replace(ports, attempts=cast(Attempts, Met(stage.stores.attempts, close=away)))
+    with pytest.raises(Unavailable):
+        stage.tick()
+    stage.ports = ports
+    stage.run_for(LEFT_ALONE_NS / 1e9 + 3)
+    run = stage.ports.runs.get(PROJECT, run_of(stage, build_id))
+    assert run.state is RunState.ENDED
+    assert 0 < run.charged_micros < 10 * 10
 
 
 def test_a_template_that_was_opened_and_never_told_is_given_up(stage: Stage) -> None:
