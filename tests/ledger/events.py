@@ -188,6 +188,8 @@ def lose_power(world: World, chance: Chance) -> None:
             # A suspended one did not run any more.
             gone_ns = host.frozen_boot_ns if host.suspended else world.boot_ns(host)
             machine.ended_boot_ns, machine.witnessed = gone_ns, False
+            # Its keeper may have been on its way already; nobody is left to record how late that was.
+            machine.late_ns = max(0, gone_ns - machine.deadline_boot_ns)
             world.reached["a machine went down with its host"] += 1
         machine.prevented = machine.prevented or attempt.host == host.name
     host.boot, host.offset_ns = host.boot + 1, -world.now_ns

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.mutants.mutant import Mutant
 
 PROOF = ("tests/unit/test_ledger_laws.py",)
 LEDGER = ("tests/unit/test_ledger.py",)
 STORE = ("tests/contract/test_store_money.py", "-k", "sqlite and not interleaving")
 BELLS = ("tests/flow/test_bells_after_rows.py",)
 SCHEMA = ("tests/contract/test_store_schema.py", "-k", "sqlite and refused")
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """`old` stands exactly once in the file; `law` is what breaks with `new`; `tests` are arguments of pytest."""
-
-    path: str
-    old: str
-    new: str
-    law: str
-    tests: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.path}: {self.old.strip()!r} -> {self.new.strip()!r}"
-
 
 MONEY = "app/domain/money.py"
 DOMAIN = "app/domain/ledger.py"
@@ -37,7 +21,7 @@ FENCE = "infra/store/fence.py"
 STARTING = "app/flow/start.py"
 TABLES = "infra/store/migrations/versions/0001_the_first_tables.py"
 
-MUTANTS = (
+LEDGER_MUTANTS = (
     Mutant(
         MONEY,
         "return -(-duration_ns * micros_per_hour // NS_PER_HOUR)",
@@ -382,11 +366,3 @@ MUTANTS = (
         BELLS,
     ),
 )
-
-
-def applied(mutant: Mutant, source: str) -> str:
-    """The mutated source. Raises ValueError for a list that is out of date."""
-    found = source.count(mutant.old)
-    if found != 1:
-        raise ValueError(f"{mutant.name}: found {found} times, so this list is out of date")
-    return source.replace(mutant.old, mutant.new)

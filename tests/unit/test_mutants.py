@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from tests.mutants.__main__ import ROOT
-from tests.mutants.listed import MUTANTS, Mutant, applied
+from tests.mutants.__main__ import MUTANTS, ROOT
+from tests.mutants.mutant import Mutant, applied
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.law)
