@@ -202,7 +202,7 @@ LEDGER_MUTANTS = (
         "(self.host_alive and now_ns < self.lease_ends_ns)",
         "now_ns < self.lease_ends_ns",
         "no money for a machine whose host cannot be told",
-        PROOF,
+        LEDGER,
     ),
     Mutant(
         DOMAIN,

@@ -204,6 +204,12 @@ def test_whose_an_attempt_is(reason: EndReason | None, failed: bool, environment
     assert is_environments(reason, failed=failed) is environment
 
 
+def test_a_machine_on_a_silent_host_gets_nothing_and_a_fork_that_waits_there_does() -> None:
+    silent = Need("a", 0, 1000, NOW + 9, host_alive=False)
+    waiting = Need("b", 0, 1000, host_alive=False)
+    assert share(2000, (silent, waiting), 1_000_000, NOW) == {"b": 1000}
+
+
 def test_forks_join_on_what_the_pool_has() -> None:
     assert join(30, (10, 20)) == grant(30)
     assert join(0, ()) == NOTHING
