@@ -52,10 +52,12 @@ def tick(ports: Ports) -> None:
             ports.bells.build(host_id, build_id)
         else:
             ports.bells.fork(host_id, count)
-    for build, template_host in ports.builds.unsettled():
+    unsettled = ports.builds.unsettled()
+    heard_of = _heard_of(ports) if unsettled else frozenset()
+    for build, template_host in unsettled:
         if template_host is None:
             ports.builds.refuse(build.build_id, BuildState.FAILED, _NEVER_PLACED)
-        elif template_host in _heard_of(ports):
+        elif template_host in heard_of:
             ports.bells.verify(template_host, build.build_id)
         else:
             ports.builds.refuse(build.build_id, BuildState.FAILED, _HOST_GONE)
