@@ -9,6 +9,7 @@ from app.domain.fork import EndReason, ForkState
 from app.domain.machine import CommandEnd
 from app.domain.run import Attempt, Claimed, Exec, ExecPurpose, ExecResult, ExecState, Role
 from app.errors import EnvironmentFault, FailureKind
+from app.flow._attribution import environment_fault, evidence_of
 from app.flow._claimed import (
     close,
     fail,
@@ -19,7 +20,6 @@ from app.flow._claimed import (
     launch,
     result_of,
     start_intended,
-    tail,
 )
 from app.flow._results import exec_result, settle_held
 from app.ports import HostPorts, Ports
@@ -27,8 +27,6 @@ from app.ports import HostPorts, Ports
 PING_TIMEOUT_S = 10.0
 # Commands whose end takes the fork one step on: after one, everything read before is out of date.
 DECIDING = frozenset({ExecPurpose.TEST, ExecPurpose.TASK, ExecPurpose.GRADE})
-# The monitor's words for a machine that was not running while its command's time was.
-STALLS = frozenset({"STOP", "BLOCK_IO_ERROR"})
 
 
 def collect(ports: Ports, host: HostPorts, attempt_id: str) -> None:
@@ -142,7 +140,7 @@ def _settle_test(
     fault = EnvironmentFault(
         FailureKind.OWN_TEST_FAILED,
         "the snapshot's own test did not pass in this fork",
-        **_evidence(end),
+        **evidence_of(end),
     )
     fail(ports, host, claimed, fault, Phase.TEST)
 
@@ -150,7 +148,7 @@ def _settle_test(
 def _settle_task(
     ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
 ) -> None:
-    fault = _environment_fault(host, claimed, end)
+    fault = environment_fault(host, claimed, end)
     if fault is not None:
         fail(ports, host, claimed, fault, Phase.EXEC)
         return
@@ -173,7 +171,7 @@ def _settle_grade(
         _after_grade(ports, host, claimed, _saved(ports, claimed, ended, end))
         return
     fault = EnvironmentFault(
-        FailureKind.OWN_TEST_FAILED, "the grade command did not end by itself", **_evidence(end)
+        FailureKind.OWN_TEST_FAILED, "the grade command did not end by itself", **evidence_of(end)
     )
     fail(ports, host, claimed, fault, Phase.GRADE)
 
@@ -193,55 +191,6 @@ def _reason(result: ExecResult) -> EndReason:
     if result.timed_out:
         return EndReason.COMMAND_TIMED_OUT
     return EndReason.COMMAND_PASSED if result.exit_code == 0 else EndReason.COMMAND_FAILED
-
-
-def _environment_fault(
-    host: HostPorts, claimed: Claimed, end: CommandEnd
-) -> EnvironmentFault | None:
-    """What of the environment spoilt this command, by evidence; None where its end is the task's own."""
-    name, spec = claimed.attempt.attempt_id, claimed.run.spec.exec
-    if end.exit_code is not None and spec and end.exit_code in spec.environment_exit_codes:
-        return EnvironmentFault(
-            FailureKind.REPORTED_BY_COMMAND,
-            f"the command reported a fault of its infrastructure: exit code {end.exit_code}",
-            **_evidence(end),
-        )
-    if end.exit_code == 0 and not end.timed_out:
-        return None
-    broken = [line for line in host.guest.egress_log(name) if line["what"] != "refused"]
-    if broken:
-        return EnvironmentFault(
-            FailureKind.EGRESS_LOST,
-            f"an allowed target could not be reached while the command ran: {broken[-1]['target']}",
-            egress=broken[-8:],
-            **_evidence(end),
-        )
-    if end.victim_elsewhere and not end.victim_of_own_memory:
-        return EnvironmentFault(
-            FailureKind.GUEST_OUT_OF_MEMORY,
-            "the machine's memory ran out, and a process outside of the command was killed",
-            **_evidence(end),
-        )
-    stalls = [event.name for event in host.machines.events(name) if event.name in STALLS]
-    if end.timed_out and stalls:
-        return EnvironmentFault(
-            FailureKind.HOST_STALLED,
-            "the machine was stopped while its command's time ran",
-            stalls=stalls,
-            **_evidence(end),
-        )
-    return None
-
-
-def _evidence(end: CommandEnd) -> dict[str, object]:
-    return {
-        "exit_code": end.exit_code,
-        "signal": end.signal,
-        "timed_out": end.timed_out,
-        "seconds": end.duration_ns / 1e9,
-        "stdout_tail": tail(end.stdout),
-        "stderr_tail": tail(end.stderr),
-    }
 
 
 def _lost(ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault) -> None:
