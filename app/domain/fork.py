@@ -68,6 +68,16 @@ OUTCOMES: dict[EndReason, Outcome] = {
     EndReason.CANCELLED: Outcome.CANCELLED,
 }
 
+# What a fork can end for while its machine is still there to be looked at. Not a release: its caller is done with it.
+KEEPABLE = frozenset(
+    {
+        EndReason.COMMAND_FAILED,
+        EndReason.COMMAND_TIMED_OUT,
+        EndReason.GUEST_FAULT_BY_TASK,
+        EndReason.ENVIRONMENT_FAILED,
+    }
+)
+
 # Only these may carry a reward; all other outcomes are masked.
 GRADED = frozenset({Outcome.PASSED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.RELEASED})
 

@@ -62,6 +62,7 @@ class RunSpec:
     egress: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     queue_timeout_ns: int = 3600 * NS_PER_SECOND
+    keep_failed: int = 0
 
     @property
     def count(self) -> int:
@@ -122,7 +123,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A fork's row: where it stands, what it may spend, what it needs of a host."""
+    """A fork's row: where it stands, what it may spend, what it needs of a host.
+
+    `kept` is the reason that it will end for: its verdict stands, and its machine is kept to be looked at until
+    `kept_until_ns` at the latest, by the database's clock.
+    """
 
     fork_id: str
     run_id: str
@@ -153,6 +158,8 @@ class Fork:
     queued_ns: int = 0
     ready_ns: int | None = None
     ended_ns: int | None = None
+    kept: EndReason | None = None
+    kept_until_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +202,8 @@ class Claimed:
 class Closing:
     """How an attempt is closed. `then` None sends the fork back to wait for another machine (a replacement).
 
-    `boot_id` is that of the reading `closed_boot_ns`; None means the attempt's own.
+    `boot_id` is that of the reading `closed_boot_ns`; None means the attempt's own. `console` is the guest console's
+    tail. The verdict of a fork that was kept stands, whatever is said here.
     """
 
     closed_boot_ns: int
@@ -205,6 +213,17 @@ class Closing:
     checks: tuple[Check, ...] = ()
     late_ns: int = 0
     boot_id: str | None = None
+    console: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a fork whose machine is kept will end for, and with what."""
+
+    reason: EndReason
+    result: Result = field(default_factory=Result)
+    failure: Failure | None = None
+    checks: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +237,11 @@ class Closed:
 
 
 class ExecPurpose(StrEnum):
-    """What a command is for; the platform's own (test) never counts as the task's."""
+    """What a command is for; the platform's own (test) never counts as the task's.
+
+    `CONSOLE` and `OUTPUT` start nothing in the guest: they ask its host for the console's tail, and for what a running
+    command has printed so far.
+    """
 
     TEST = "test"
     TASK = "task"
@@ -226,6 +249,11 @@ class ExecPurpose(StrEnum):
     HELD = "held"
     UPLOAD = "upload"
     DOWNLOAD = "download"
+    CONSOLE = "console"
+    OUTPUT = "output"
+
+
+LOOKS = frozenset({ExecPurpose.CONSOLE, ExecPurpose.OUTPUT})
 
 
 class ExecState(StrEnum):
@@ -237,7 +265,10 @@ class ExecState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exec:
-    """One command, or one file moved, on one machine. RUNNING means that the intent is committed."""
+    """One command, or one file moved, on one machine. RUNNING means that the intent is committed.
+
+    `name` is the id that its caller gave it, if there is one. `look` is what an OUTPUT asks for.
+    """
 
     exec_id: str
     fork_id: str
@@ -249,6 +280,17 @@ class Exec:
     result: ExecResult | None = None
     failure: Failure | None = None
     file: FileMove | None = None
+    name: str | None = None
+    look: Look | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A stream (`stdout` or `stderr`) of a running command, from a byte on."""
+
+    exec_id: str
+    stream: str
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +305,11 @@ class FileMove:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """A command's end, as the caller reads it. `error` is the code and message of a refused file move."""
+    """A command's end, as the caller reads it. `error` is the code and message of a refused file move.
+
+    `truncated` says that the texts here are not all that was printed. Where they are not even all that the guest kept,
+    a blob has that; `cut` says that the guest itself kept only head and tail.
+    """
 
     exit_code: int | None = None
     signal: int | None = None
@@ -273,3 +319,14 @@ class ExecResult:
     truncated: bool = False
     duration_ns: int = 0
     error: tuple[str, str] | None = None
+    cut: bool = False
+    stdout_blob: Blob | None = None
+    stderr_blob: Blob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that are kept under their hash."""
+
+    sha256: str
+    size_bytes: int

@@ -236,6 +236,7 @@ def _save_attempt(at: Connection, ending: Ending, closing: Closing, split: Split
         new,
         tasks_micros=split.tasks_micros,
         environment_micros=split.environment_micros,
+        console=closing.console,
         closed_ns=ending.now_ns,
     )
 

@@ -22,6 +22,7 @@ from app.domain.run import (
     ExecSpec,
     ExecState,
     FileMove,
+    Look,
     Result,
     Role,
     RunKind,
@@ -165,6 +166,11 @@ class ForkRow(Row, table=True):
             "(state = 'ended') = (outcome IS NOT NULL) AND (state = 'ended') = (reason IS NOT NULL)",
             name="an_end_has_its_reason",
         ),
+        CheckConstraint("(kept IS NULL) = (kept_until_ns IS NULL)", name="kept_until_some_time"),
+        # Whatever ends a machine that is kept, the verdict on its fork stands.
+        CheckConstraint(
+            "kept IS NULL OR reason IS NULL OR reason = kept", name="kept_is_its_verdict"
+        ),
         CheckConstraint("state <> 'ended' OR grant_micros = 0", name="ended_holds_no_grant"),
         known("state", ForkState),
         Index("ix_fork_run_id_index", "run_id", "index"),
@@ -206,6 +212,8 @@ class ForkRow(Row, table=True):
     queued_ns: int = big()
     ready_ns: int | None = big(default=None)
     ended_ns: int | None = big(default=None)
+    kept: EndReason | None = as_word(EndReason, default=None)
+    kept_until_ns: int | None = big(default=None)
 
 
 class AttemptRow(Row, table=True):
@@ -266,6 +274,7 @@ class AttemptRow(Row, table=True):
     late_ns: int = big(default=0)
     intent: bool = False
     failure: Failure | None = as_json(Failure, default=None)
+    console: str | None = as_text(default=None)
     opened_ns: int = big()
     ready_ns: int | None = big(default=None)
     closed_ns: int | None = big(default=None)
@@ -329,6 +338,8 @@ class ExecRow(Row, table=True):
     result: ExecResult | None = as_json(ExecResult, default=None)
     failure: Failure | None = as_json(Failure, default=None)
     file: FileMove | None = as_json(FileMove, default=None)
+    name: str | None = None
+    look: Look | None = as_json(Look, default=None)
     asked_ns: int = big()
 
 

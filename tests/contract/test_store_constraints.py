@@ -67,6 +67,13 @@ BREAKS: dict[str, str | Copy] = {
     "ck_fork_worst_attempt_ns_not_negative": "UPDATE fork SET worst_attempt_ns = -1",
     "ck_fork_ended_holds_no_grant": "UPDATE fork SET grant_micros = 1 WHERE state = 'ended'",
     "ck_fork_an_end_has_its_reason": "UPDATE fork SET outcome = 'passed' WHERE state <> 'ended'",
+    "ck_fork_kept_until_some_time": (
+        "UPDATE fork SET kept = 'command_failed' WHERE state <> 'ended'"
+    ),
+    "ck_fork_kept_is_its_verdict": (
+        "UPDATE fork SET kept = 'command_timed_out', kept_until_ns = 1 "
+        "WHERE state = 'ended' AND reason <> 'command_timed_out'"
+    ),
     "ck_fork_state_known": "UPDATE fork SET state = 'paused' WHERE state <> 'ended'",
     "pk_fork": Copy("fork"),
     # An attempt's lease and charge.
