@@ -34,6 +34,7 @@ INIT_SOURCES = (
     "command.c",
     "door.c",
     "journal.c",
+    "result.c",
     "spawn.c",
     "ssh.c",
 )

@@ -12,6 +12,7 @@
 
 #define ROOT "/sys/fs/cgroup"
 #define FREEZE_WAIT_MS 5000
+#define END_WAIT_MS 2000
 
 #define CLONE_INTO_CGROUP 0x200000000ull
 
@@ -98,6 +99,18 @@ bool cgroup_remove(const char *name)
 void cgroup_kill(int group)
 {
 	put(group, "cgroup.kill", "1");
+}
+
+/* Kill all of a group and wait until none of it lives; false if something cannot be killed (it hangs in the kernel). */
+bool cgroup_end(int group)
+{
+	cgroup_kill(group);
+	for (int waited = 0; waited < END_WAIT_MS; waited += 5) {
+		if (!counter(group, "cgroup.events", "populated"))
+			return true;
+		usleep(5000);
+	}
+	return false;
 }
 
 /* For a group that is used again: this kernel kills whatever is cloned into a group once `cgroup.kill` was used on it. */

@@ -204,19 +204,55 @@ static void listen_to(struct stream *stream, struct command *c, int fd, uint64_t
 	loop_add(&stream->source);
 }
 
+/* What a command left running could write its own grade, or change what is graded: it is gone before the grade starts. */
+static const char *clear_the_way(const char *graded)
+{
+	struct command *c = command_find(graded);
+	if (!c)
+		return "the command to be graded is not known";
+	if (command_is_live(c))
+		return "the command to be graded has not ended";
+	if (c->group >= 0 && !cgroup_end(c->group))
+		return "what the graded command left running cannot be ended";
+	drop_group(c);
+	return NULL;
+}
+
+static void close_result(int directory)
+{
+	if (directory >= 0)
+		close(directory);
+}
+
+static const char *prepare_grade(struct request *request)
+{
+	const char *fault = clear_the_way(request->graded);
+	if (fault)
+		return fault;
+	request->result = result_make(request->result_path);
+	return request->result < 0 ? "there is no room for the result's directory" : NULL;
+}
+
 /* NULL once it is on its way; `asker` is answered when its exec is known to have succeeded or failed. */
-const char *command_begin(struct client *asker, const struct request *request)
+const char *command_begin(struct client *asker, struct request *request)
 {
 	if (journal_is_full())
 		return "this machine has run as many commands as it can remember";
+	const char *fault = request->graded ? prepare_grade(request) : NULL;
+	if (fault)
+		return fault;
 	struct command *c = calloc(1, sizeof *c);
-	if (!c)
+	if (!c) {
+		close_result(request->result);
 		return "no memory for another command";
+	}
 	strcpy(c->id, request->id);
+	c->result = request->result;
 	c->group = cgroup_make(c->id);
 	struct spawned child;
-	const char *fault = c->group < 0 ? "no control group" : spawn(request, c->group, &child);
+	fault = c->group < 0 ? "no control group" : spawn(request, c->group, &child);
 	if (fault) {
+		close_result(c->result);
 		drop_group(c);
 		free(c);
 		return fault;

@@ -29,6 +29,8 @@ struct command {
 	uint64_t oom_kills, oom_elsewhere;
 	struct stream out, err;
 	struct source report;
+	/* Of a grade: the directory of its result file, else -1. */
+	int result;
 	struct client *asker;
 	char *line;
 	struct command *next;
@@ -45,7 +47,7 @@ bool command_is_live(const struct command *c);
 void commands_disown(const struct client *client);
 
 /* command.c */
-const char *command_begin(struct client *asker, const struct request *request);
+const char *command_begin(struct client *asker, struct request *request);
 
 /* door.c; a client that has gone is NULL, and is answered nothing. */
 void door_answer(struct client *client, const char *text);

@@ -1,6 +1,7 @@
 /* The door of PID 1: a socket that only root can open, by which the SSH shell speaks for the host. */
 #include "command.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,22 +39,28 @@ static void start(struct client *client, char *text, size_t count)
 	}
 }
 
-/* --- long output, by descriptor: the asker reads the file itself --- */
+/* --- long output and results, by descriptor: the asker reads the file itself --- */
 
-static void send_file(struct client *client, const struct capture *capture)
+static void send_file(struct client *client, const char *text, int fd)
 {
-	char text[64], control[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec part = {text, (size_t)snprintf(text, sizeof text, "OUTPUT %llu %llu",
-						    (unsigned long long)capture->stored,
-						    (unsigned long long)capture->limit)};
+	char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec part = {(char *)text, strlen(text)};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
 				 .msg_control = control, .msg_controllen = sizeof control};
 	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
 	rights->cmsg_level = SOL_SOCKET;
 	rights->cmsg_type = SCM_RIGHTS;
 	rights->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(rights), &capture->file, sizeof(int));
+	memcpy(CMSG_DATA(rights), &fd, sizeof(int));
 	sendmsg(client->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void send_output(struct client *client, const struct capture *capture)
+{
+	char text[64];
+	snprintf(text, sizeof text, "OUTPUT %llu %llu", (unsigned long long)capture->stored,
+		 (unsigned long long)capture->limit);
+	send_file(client, text, capture->file);
 }
 
 static void output(struct client *client, const char *text)
@@ -66,7 +73,23 @@ static void output(struct client *client, const char *text)
 	if (!stream || c->state != ENDED || stream->capture.file < 0)
 		door_answer(client, "REFUSED no such output");
 	else
-		send_file(client, &stream->capture);
+		send_output(client, &stream->capture);
+}
+
+static void result(struct client *client, const char *id)
+{
+	struct command *c = command_find(id);
+	if (!c || c->state != ENDED || c->result < 0) {
+		door_answer(client, "REFUSED no such result");
+		return;
+	}
+	int fd = result_open(c->result);
+	if (fd < 0) {
+		door_answer(client, errno == ENOENT ? "NONE" : "IRREGULAR");
+		return;
+	}
+	send_file(client, "RESULT", fd);
+	close(fd);
 }
 
 static void hang_up(struct client *client)
@@ -91,6 +114,8 @@ static void client_ready(struct source *self)
 		text[count] = 0;
 		if (*text == 'S')
 			start((struct client *)self, text + 1, (size_t)count - 1);
+		else if (*text == 'R')
+			result((struct client *)self, text + 1);
 		else
 			output((struct client *)self, text + 1);
 	}

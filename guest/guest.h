@@ -61,6 +61,7 @@ int cgroup_system(void);
 bool cgroup_remove(const char *name);
 void cgroup_kill(int group);
 void cgroup_kill_each(int group);
+bool cgroup_end(int group);
 uint64_t cgroup_oom_kills(int group);
 uint64_t oom_kills_of_machine(void);
 bool users_freeze(void);
@@ -69,6 +70,9 @@ void users_thaw(void);
 /* barrier.c */
 bool barrier_pass(const char *line);
 void clock_follow(const char *line);
+
+/* result.c */
+void results_open(void);
 
 /* door.c */
 void door_open(void);

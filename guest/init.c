@@ -167,6 +167,7 @@ int main(void)
 		run();
 	}
 	cgroups_open();
+	results_open();
 	door_open();
 	ssh_open();
 	say_hello();

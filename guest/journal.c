@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define JOURNAL_LIMIT 32768
 #define MEMORY_LIMIT_BYTES (4ull << 20)
@@ -107,6 +108,9 @@ static void forget(struct command *c)
 {
 	capture_close(&c->out.capture);
 	capture_close(&c->err.capture);
+	if (c->result >= 0)
+		close(c->result);
+	c->result = -1;
 	free(c->line);
 	c->line = NULL;
 	c->state = FORGOTTEN;

@@ -6,6 +6,7 @@
  *   :get LIMIT PATH     a file to standard output
  *   :untar PATH         a tar on standard input, unpacked under a directory, owned by root
  *   :output ID STREAM   what PID 1 kept of a command's stdout or stderr
+ *   :result LIMIT ID    the result file of a grade that ended
  *   :probe ARGUMENT...  the probe of the fork contract (probe.c)
  *   anything else       the image's own /bin/sh -c, or busybox where the image has no shell
  *
@@ -26,7 +27,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { EXIT_MISSING = 10, EXIT_DIRECTORY = 11, EXIT_TOO_LARGE = 12, EXIT_FAULT = 13 };
+#define REPLY_LIMIT 512
+
+enum { EXIT_MISSING = 10, EXIT_DIRECTORY = 11, EXIT_TOO_LARGE = 12, EXIT_FAULT = 13, EXIT_IRREGULAR = 14 };
 
 extern char **environ;
 
@@ -109,7 +112,7 @@ static int start_commands(void)
 {
 	int door = knock();
 	uint32_t length;
-	char reply[512];
+	char reply[REPLY_LIMIT];
 	while (read_length(&length)) {
 		if (length >= REQUEST_LIMIT || !read_whole(buffer + 1, length))
 			stop(EXIT_FAULT, "a request is too long or cut short");
@@ -137,33 +140,33 @@ static void copy_range(int fd, uint64_t at, uint64_t end)
 	}
 }
 
-static int receive_file(int door, uint64_t *stored, uint64_t *limit)
+/* The descriptor that PID 1 answers with, -1 if it has none; what it says of it in `text`. */
+static int receive_file(int door, char text[REPLY_LIMIT])
 {
-	char text[512] = "", control[CMSG_SPACE(sizeof(int))];
-	struct iovec part = {text, sizeof text - 1};
+	char control[CMSG_SPACE(sizeof(int))];
+	struct iovec part = {text, REPLY_LIMIT - 1};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
 				 .msg_control = control, .msg_controllen = sizeof control};
+	memset(text, 0, REPLY_LIMIT);
 	if (recvmsg(door, &message, MSG_CMSG_CLOEXEC) <= 0)
 		stop(EXIT_FAULT, "PID 1 closed its door");
-	unsigned long long seen_stored, seen_limit;
 	struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-	if (!rights || sscanf(text, "OUTPUT %llu %llu", &seen_stored, &seen_limit) != 2)
-		stop(EXIT_MISSING, "%s", text);
-	*stored = seen_stored;
-	*limit = seen_limit;
-	int fd;
-	memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+	int fd = -1;
+	if (rights)
+		memcpy(&fd, CMSG_DATA(rights), sizeof fd);
 	return fd;
 }
 
 /* The file is laid out by capture.c: head, then a ring whose oldest byte comes first here. */
 static int print_output(const char *id, const char *stream)
 {
-	char text[128];
-	uint64_t stored, limit;
+	char text[REPLY_LIMIT];
+	unsigned long long stored, limit;
 	int door = knock(), count = snprintf(text, sizeof text, "O%.64s %.7s", id, stream);
 	send(door, text, (size_t)count, MSG_NOSIGNAL);
-	int fd = receive_file(door, &stored, &limit);
+	int fd = receive_file(door, text);
+	if (fd < 0 || sscanf(text, "OUTPUT %llu %llu", &stored, &limit) != 2)
+		stop(EXIT_MISSING, "%s", text);
 	if (stored <= limit) {
 		copy_range(fd, 0, stored);
 		return 0;
@@ -228,10 +231,9 @@ static int put_file(mode_t mode, char *path)
 	return 0;
 }
 
-static int get_file(uint64_t limit, const char *path)
+static int print_file(int fd, uint64_t limit, const char *path)
 {
 	struct stat seen;
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &seen))
 		stop_by_errno(path);
 	if (S_ISDIR(seen.st_mode))
@@ -251,6 +253,21 @@ static int get_file(uint64_t limit, const char *path)
 	if (count < 0)
 		stop_by_errno(path);
 	return 0;
+}
+
+static int print_result(uint64_t limit, const char *id)
+{
+	char text[REPLY_LIMIT];
+	int door = knock(), count = snprintf(text, sizeof text, "R%.64s", id);
+	send(door, text, (size_t)count, MSG_NOSIGNAL);
+	int fd = receive_file(door, text);
+	if (fd >= 0)
+		return print_file(fd, limit, "the result");
+	if (!strcmp(text, "NONE"))
+		stop(EXIT_MISSING, "the grade wrote no result");
+	if (!strcmp(text, "IRREGULAR"))
+		stop(EXIT_IRREGULAR, "the result is not a regular file of its own directory");
+	stop(EXIT_FAULT, "%s", text);
 }
 
 static int unpack(char *path)
@@ -309,13 +326,15 @@ int main(int argc, char **argv)
 		return start_commands();
 	if (!strcmp(verb, ":output"))
 		return print_output(first, second);
+	if (!strcmp(verb, ":result"))
+		return print_result(strtoull(first, NULL, 10), second);
 	if (!strcmp(verb, ":probe"))
 		return run_probe(command + strlen(verb));
 	take_path(*second ? second : first, path);
 	if (!strcmp(verb, ":put"))
 		return put_file((mode_t)strtoul(first, NULL, 8) & 07777, path);
 	if (!strcmp(verb, ":get"))
-		return get_file(strtoull(first, NULL, 10), path);
+		return print_file(open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), strtoull(first, NULL, 10), path);
 	if (!strcmp(verb, ":untar"))
 		return unpack(path);
 	stop(EXIT_FAULT, "unknown request");

@@ -1,6 +1,7 @@
 /* From a request to a process: arguments, user, directory and environment of the image, in a control group of its own.
  *
  * A request is NUL-ended strings: id, timeout_ns, output limit, cwd, user, argc, each argument, envc, each NAME=value.
+ * That of a grade begins with an empty string and the id of the command that it grades.
  */
 #include "spawn.h"
 
@@ -56,6 +57,12 @@ const char *request_read(struct request *request, char *text, size_t count)
 {
 	char *end = text + count;
 	request->id = take(&text, end);
+	request->graded = NULL;
+	request->result = -1;
+	if (request->id && !*request->id) {
+		request->graded = take(&text, end);
+		request->id = take(&text, end);
+	}
 	if (!request->id || !sound_id(request->id))
 		return "the id is not sound";
 	if (!take_number(&text, end, &request->timeout_ns) || !take_number(&text, end, &request->limit))
@@ -118,6 +125,11 @@ static void become(const struct request *request, int report)
 	set_default("HOME", who->pw_dir);
 	set_default("USER", who->pw_name);
 	set_default("LOGNAME", who->pw_name);
+	if (request->graded) {
+		setenv("PROMIGENCE_RESULT", request->result_path, 1);
+		if (fchown(request->result, who->pw_uid, who->pw_gid))
+			fail(report, "the result's directory: %s", strerror(errno));
+	}
 	if (initgroups(who->pw_name, who->pw_gid) || setgid(who->pw_gid) || setuid(who->pw_uid))
 		fail(report, "user %s: %s", request->user, strerror(errno));
 	if (chdir(*request->cwd ? request->cwd : "/"))

@@ -2,10 +2,13 @@
 #ifndef PROMIGENCE_SPAWN_H
 #define PROMIGENCE_SPAWN_H
 
-#include "guest.h"
+#include "result.h"
 
+/* `graded`: the command that this one grades, or NULL; then `result` is the directory of its result file. */
 struct request {
-	const char *id, *cwd, *user;
+	const char *id, *cwd, *user, *graded;
+	int result;
+	char result_path[RESULT_PATH];
 	uint64_t timeout_ns, limit;
 	char **argv, **env;
 };

@@ -25,6 +25,7 @@ def request(exec_id: str, command: Command) -> bytes:
     if max(len(command.argv), len(command.env)) > _MAX_STRINGS:
         raise BadRequest("bad_command", f"at most {_MAX_STRINGS} arguments and as many variables")
     strings = (
+        *(() if command.grades is None else ("", command.grades)),
         exec_id,
         str(max(0, min(command.timeout_ns, _LONGEST_NS))),
         str(max(2, min(command.output_limit_bytes, OUTPUT_LIMIT_BYTES))),

@@ -6,15 +6,16 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from app.errors import BadRequest, NotFound, TooLarge
+from app.errors import BadRequest, EnvironmentFault, FailureKind, NotFound, TooLarge
 from infra.guest.ssh import Finished, SshChannel
 
 # Seconds of silence, and in all, after which a transfer counts as dead. A disk of 64 GiB passes in the latter.
 _SILENCE_S = 60.0
 _WITHIN_S = 2 * 3600.0
+_RESULT_S = 30.0
 _CHUNK_BYTES = 65536
 _PATH_LIMIT = 4000
-_MISSING, _DIRECTORY, _TOO_LARGE = 10, 11, 12
+_MISSING, _DIRECTORY, _TOO_LARGE, _IRREGULAR = 10, 11, 12, 14
 
 
 def upload(channel: SshChannel, source: BinaryIO, guest_path: str, mode: int) -> int:
@@ -54,6 +55,30 @@ def download(channel: SshChannel, guest_path: str, sink: BinaryIO, limit_bytes: 
         raise _too_large(guest_path, limit_bytes)
     _check(finished, guest_path, missing=NotFound)
     return total
+
+
+def result(channel: SshChannel, exec_id: str, limit_bytes: int) -> bytes | None:
+    """A grade's result file, None if it wrote none. Raises BadRequest(not_a_file), TooLarge."""
+    kept = bytearray()
+
+    def keep(data: bytes) -> None:
+        kept.extend(data)
+        if len(kept) > limit_bytes:
+            raise _too_large("the result file", limit_bytes)
+
+    command = f":result {limit_bytes} {exec_id}"
+    finished = channel.run(command, sink=keep, silence_s=_RESULT_S, within_s=_RESULT_S)
+    if finished.exit_code == _MISSING:
+        return None
+    if finished.exit_code == _TOO_LARGE:
+        raise _too_large("the result file", limit_bytes)
+    if finished.exit_code == _IRREGULAR:
+        raise BadRequest("not_a_file", "the result is not a regular file of its own directory")
+    if finished.exit_code:
+        raise EnvironmentFault(
+            FailureKind.GUEST_LOST, f"a grade's result cannot be read: {finished.message}"
+        )
+    return bytes(kept)
 
 
 def unpack(channel: SshChannel, tar: BinaryIO, guest_path: str) -> None:
