@@ -7,9 +7,9 @@ import threading
 from typing import BinaryIO
 
 from app.domain.machine import Awake, Command, CommandEnd, Identity, Probe
-from app.errors import BadRequest, NotFound, TooLarge
+from app.errors import BadRequest, EnvironmentFault, FailureKind, NotFound, TooLarge
 from infra.fakes.clock import ManualClock
-from infra.fakes.world import TICK_S, World
+from infra.fakes.world import TICK_S, Box, World
 
 
 class FakeGuest:
@@ -20,19 +20,26 @@ class FakeGuest:
         self._tick = threading.Event()
 
     def attach(self, name: str, *, booted_within_s: float | None = None) -> None:
-        self._world.meet("attach")
-        self._world.box(name).attached = True
+        with self._world.step("attach", name):
+            self._world.box(name).attached = True
 
     def wake(self, name: str, identity: Identity, timeout_s: float) -> Awake:
-        self._world.meet("wake")
-        box = self._world.box(name)
-        box.identity = identity
-        sample = self._world.samples.get(name) or secrets.token_hex(16)
+        with self._world.step("wake", name):
+            box = self._world.box(name)
+            box.identity = identity
+            awake = self._world.answer("wake", name, self._awake(name, box, identity))
+        if awake.nonce != identity.nonce:
+            raise EnvironmentFault(
+                FailureKind.BARRIER_FAILED, "the answer is to another nonce", nonce=awake.nonce
+            )
+        return awake
+
+    def _awake(self, name: str, box: Box, identity: Identity) -> Awake:
         wall_ns = self._world.clock.wall_ns()
         return Awake(
             nonce=identity.nonce,
             boot_id=box.boot_id,
-            sample=sample,
+            sample=self._world.samples.get(name) or secrets.token_hex(16),
             guest_wall_ns=wall_ns,
             host_wall_ns=wall_ns,
             hostname=identity.hostname,
@@ -45,19 +52,23 @@ class FakeGuest:
         self._world.box(name)
 
     def open(self, name: str, timeout_s: float) -> None:
-        self._world.meet("open")
-        self._world.box(name)
+        with self._world.step("open", name):
+            self._world.box(name)
 
     def probe(self, name: str, marker: str, exit_code: int, timeout_s: float) -> Probe:
-        self._world.meet("probe")
-        return Probe(exit_code, self._world.box(name).disk_id, marker, (), ("lo",), False)
+        with self._world.step("probe", name):
+            seen = Probe(exit_code, self._world.box(name).disk_id, marker, (), ("lo",), False)
+            return self._world.answer("probe", name, seen)
 
     def start(self, name: str, exec_id: str, command: Command) -> None:
-        self._world.meet("start")
-        self._world.run(name, exec_id, command)
+        with self._world.step("start", name):
+            self._world.run(name, exec_id, command)
 
     def end(self, name: str, exec_id: str, wait_s: float = 0.0) -> CommandEnd | None:
-        self._world.meet("end")
+        with self._world.step("end", name):
+            return self._end(name, exec_id, wait_s)
+
+    def _end(self, name: str, exec_id: str, wait_s: float) -> CommandEnd | None:
         clock = self._world.clock
         until_ns = clock.boot_ns() + int(wait_s * 1e9)
         while True:

@@ -49,11 +49,14 @@ class FakeMachines:
         )
 
     def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
-        self._world.meet("boot")
-        return self._make(name, shape, str(uuid.uuid4()), str(uuid.uuid4()), deadline)
+        with self._world.step("boot", name):
+            return self._make(name, shape, str(uuid.uuid4()), str(uuid.uuid4()), deadline)
 
     def freeze(self, name: str, into: Path, boot_id: str) -> Bundle:
-        self._world.meet("freeze")
+        with self._world.step("freeze", name):
+            return self._freeze(name, into, boot_id)
+
+    def _freeze(self, name: str, into: Path, boot_id: str) -> Bundle:
         box = self._world.box(name)
         into.mkdir(parents=True)
         bundle = Bundle(into.name, into, box.shape, RESTORE_KEY, boot_id, box.disk_id)
@@ -62,8 +65,8 @@ class FakeMachines:
         return bundle
 
     def restore(self, name: str, bundle: Bundle, deadline: Deadline) -> Handle:
-        self._world.meet("restore")
-        return self._make(name, bundle.shape, bundle.boot_id, bundle.disk_id, deadline)
+        with self._world.step("restore", name):
+            return self._make(name, bundle.shape, bundle.boot_id, bundle.disk_id, deadline)
 
     def extend(self, name: str, deadline_boot_ns: int) -> None:
         box = self._world.boxes.get(name)

@@ -2,8 +2,9 @@
 
 Words, in any number: `<seconds>s` (time passes), `print TEXT`, `error TEXT`, `env NAME` (prints the variable),
 `exit N`, `signal N`, and what becomes of the machine: `crash` (its process dies), `panic`, `poweroff`, `hang`
-(never ends, never answers), `diskfull` (its host has no room for what it wrote: it stands still). Texts follow
-shell quoting. `true` and `false` are known too; anything else ends with 127, as a shell would.
+(never ends, never answers), `diskfull` (its host has no room for what it wrote: it stands still). `$NAME` stands
+for the words in that variable, so that the forks of one run may do different things. Texts follow shell quoting.
+`true` and `false` are known too; anything else ends with 127, as a shell would.
 """
 
 from __future__ import annotations
@@ -47,9 +48,17 @@ def parse(argv: tuple[str, ...], env: dict[str, str]) -> Script:
     if not text.lstrip().startswith("sim:"):
         return _unknown(f"not found in a fake machine (it runs `sim:` scripts): {text}")
     try:
-        return _script(iter(shlex.split(text.lstrip()[4:])), env)
+        return _script(_words(text.lstrip()[4:], env), env)
     except (ValueError, StopIteration):
         return _unknown(f"not a script: {text}")
+
+
+def _words(text: str, env: dict[str, str]) -> Iterator[str]:
+    for word in shlex.split(text):
+        if word.startswith("$"):
+            yield from shlex.split(env.get(word[1:], ""))
+        else:
+            yield word
 
 
 def _script(words: Iterator[str], env: dict[str, str]) -> Script:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from app.domain.machine import (
     Command,
@@ -22,6 +25,8 @@ from infra.fakes.script import Fate, Script, parse
 
 TICK_S = 0.02
 
+T = TypeVar("T")
+
 
 @dataclass(slots=True)
 class Job:
@@ -31,8 +36,30 @@ class Job:
     began_ns: int
     ends_ns: int
     timed_out: bool
+    limit_ns: int
     told: bool = False
     killed: bool = False
+
+    def delay(self, stalled_ns: int) -> None:
+        """It stood still for a while, and its limit did not."""
+        late_ns, last_ns = self.ends_ns + stalled_ns, self.began_ns + self.limit_ns
+        self.ends_ns, self.timed_out = min(late_ns, last_ns), late_ns > last_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Befallen:
+    """What a machine met that was planted, or done to it from outside: where, what, and when."""
+
+    name: str
+    where: str
+    what: str
+    boot_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Planted:
+    fault: EnvironmentFault
+    after: bool
 
 
 @dataclass(slots=True)
@@ -56,7 +83,12 @@ class Box:
 
 
 class World:
-    """All fake machines of one host. `fault` plants a failure; `starts` counts side effects outside the guests."""
+    """All fake machines of one host, and what befalls them.
+
+    `fault`, `lie` and `spoil` plant what the next machine to come there meets; `kill_from_outside`, `hang`, `stall`,
+    `fill_disk` and `lose_egress` are done to one that runs. `befell` tells what was met, for whoever judges; `starts`
+    counts side effects outside the guests.
+    """
 
     def __init__(self, clock: Clock, events: GuestEvents | None = None) -> None:
         self.clock = clock
@@ -64,19 +96,69 @@ class World:
         self.boxes: dict[str, Box] = {}
         self.starts: Counter[str] = Counter()
         self.samples: dict[str, str] = {}
+        self.befell: list[Befallen] = []
         self.lock = threading.RLock()
-        self._faults: dict[str, list[EnvironmentFault]] = {}
+        self._faults: dict[str, list[_Planted]] = {}
+        self._lies: dict[str, list[dict[str, Any]]] = {}
+        self._spoilt: dict[str, list[str]] = {}
 
-    def fault(self, step: str, kind: FailureKind, times: int = 1, **evidence: object) -> None:
-        """Let the next `times` calls of a step fail: boot, freeze, restore, attach, wake, open, probe, start, end."""
+    def fault(
+        self,
+        step: str,
+        kind: FailureKind,
+        times: int = 1,
+        *,
+        after: bool = False,
+        **evidence: object,
+    ) -> None:
+        """Let the next `times` calls of a step fail: boot, freeze, restore, attach, wake, open, probe, start, end.
+
+        `after`: what the step was to do is done, and its answer lost.
+        """
         planted = EnvironmentFault(kind, f"planted in {step}", **evidence)
-        self._faults.setdefault(step, []).extend([planted] * times)
+        self._faults.setdefault(step, []).extend([_Planted(planted, after)] * times)
 
-    def meet(self, step: str) -> None:
-        """Raise what was planted for this step."""
+    def lie(self, step: str, **answers: object) -> None:
+        """Let the next answer of a step (wake, probe) differ in these fields."""
+        self._lies.setdefault(step, []).append(answers)
+
+    def spoil(self, purpose: str, script: str) -> None:
+        """Let the next command that starts and whose id begins with `purpose` run this script in place of its own."""
+        self._spoilt.setdefault(purpose, []).append(script)
+
+    def clear(self) -> None:
+        """Forget what was planted and not met."""
+        for planted in (self._faults, self._lies, self._spoilt):
+            planted.clear()
+
+    @contextmanager
+    def step(self, step: str, name: str) -> Iterator[None]:
+        """Around what a step does to a machine: raises what was planted for it."""
+        self._meet(step, name, after=False)
+        yield
+        self._meet(step, name, after=True)
+
+    def answer(self, step: str, name: str, sound: T) -> T:
+        """What a machine answers in a step: the sound answer, or a planted lie."""
+        lies = self._lies.get(step)
+        if not lies:
+            return sound
+        told = lies.pop(0)
+        self.tell(name, step, f"lie {', '.join(sorted(told))}")
+        lie: T = replace(sound, **told)  # type: ignore[type-var]
+        return lie
+
+    def tell(self, name: str, where: str, what: str) -> None:
+        """Note what befell a machine."""
+        self.befell.append(Befallen(name, where, what, self.clock.boot_ns()))
+
+    def _meet(self, step: str, name: str, *, after: bool) -> None:
         planted = self._faults.get(step)
-        if planted:
-            raise planted.pop(0)
+        if not planted or planted[0].after is not after:
+            return
+        fault = planted.pop(0).fault
+        self.tell(name, step, fault.kind.value)
+        raise fault
 
     def box(self, name: str) -> Box:
         """A machine that lives and answers. Raises EnvironmentFault(guest_lost, guest_hung)."""
@@ -113,12 +195,20 @@ class World:
             if exec_id in box.jobs:
                 return
             self.starts[exec_id] += 1
-            script = parse(command.argv, dict(command.env))
+            script = self._script(name, exec_id, command)
             now = self.clock.boot_ns()
             timed_out = script.duration_ns > command.timeout_ns
             ends = now + min(script.duration_ns, command.timeout_ns)
-            box.jobs[exec_id] = Job(script, now, ends, timed_out)
+            box.jobs[exec_id] = Job(script, now, ends, timed_out, command.timeout_ns)
         self.pump()
+
+    def _script(self, name: str, exec_id: str, command: Command) -> Script:
+        for purpose, scripts in self._spoilt.items():
+            if scripts and exec_id.startswith(purpose):
+                text = scripts.pop(0)
+                self.tell(name, purpose, f"spoilt {text}")
+                return parse(("/bin/sh", "-c", f"sim: {text}"), {})
+        return parse(command.argv, dict(command.env))
 
     def end_of(self, name: str, exec_id: str) -> CommandEnd | None:
         """How a command ended; None while it runs."""
@@ -137,6 +227,43 @@ class World:
             stderr=job.script.stderr.encode(),
         )
 
+    def kill_from_outside(self, name: str, cause: DeathCause, signal: int | None = None) -> None:
+        """A machine that lives ends, and nobody of ours asked for it."""
+        box = self.boxes.get(name)
+        if box is None or box.death is not None:
+            return
+        self.tell(name, "machine", cause.value)
+        self.die(name, cause, signal)
+
+    def hang(self, name: str) -> None:
+        """A machine lives on and answers nothing more."""
+        self.boxes[name].hung = True
+        self.tell(name, "machine", "hang")
+
+    def stall(self, name: str, seconds: float) -> None:
+        """A machine was stopped from outside for so long; the limits of its commands ran on meanwhile."""
+        box, stalled_ns, now = self.boxes[name], int(seconds * 1e9), self.clock.boot_ns()
+        self.note(box, "STOP")
+        self.note(box, "RESUME")
+        for job in box.jobs.values():
+            if job.ends_ns > now:
+                job.delay(stalled_ns)
+        self.tell(name, "machine", "stall")
+
+    def fill_disk(self, name: str) -> None:
+        """The host has no room for what a machine writes: it stands still."""
+        box = self.boxes[name]
+        self.note(box, "BLOCK_IO_ERROR", nospace=True)
+        self.note(box, "STOP")
+        box.hung = True
+        self.tell(name, "machine", "disk full")
+
+    def lose_egress(self, name: str, target: str, what: str) -> None:
+        """A target that a machine may reach was refused to it, reset, or did not answer."""
+        now = str(self.clock.wall_ns())
+        self.boxes[name].egress.append({"target": target, "what": what, "at": now})
+        self.tell(name, "egress", what)
+
     def pump(self) -> None:
         """Let happen what is due: commands end, machines die of them or of their deadline."""
         for name, box in list(self.boxes.items()):
@@ -154,8 +281,20 @@ class World:
             job.told = True
             if not job.timed_out and _befall(self, name, box, job.script.fate):
                 return
-            if self.events is not None and box.attached and not box.hung:
-                self.events.ended(name, exec_id)
+            self.ended(name, exec_id)
+
+    def ended(self, name: str, exec_id: str) -> None:
+        """A command of a machine that lives ended; who listens on the machine's channel hears it."""
+        box = self.boxes[name]
+        if self.events is not None and box.attached and not box.hung:
+            self.events.ended(name, exec_id)
+
+    def go_down(self) -> None:
+        """The host loses power: nothing is left of its machines."""
+        for name, box in list(self.boxes.items()):
+            if box.death is None:
+                self.tell(name, "host", "down")
+            del self.boxes[name]
 
     def note(self, box: Box, name: str, **data: object) -> None:
         """Something that the machine's monitor says."""
