@@ -20,12 +20,23 @@ import redis
 import redis.asyncio
 import structlog
 from celery import Celery
+from kombu import Exchange, Queue
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from app.errors import Unavailable
 
-__all__ = ["CONTROL", "CeleryBells", "RedisWakes", "Task", "celery", "host_queue", "redis_url"]
+__all__ = [
+    "CONTROL",
+    "CeleryBells",
+    "RedisWakes",
+    "Task",
+    "celery",
+    "host_queue",
+    "redis_url",
+    "unbound",
+    "worker_queue",
+]
 
 CONTROL = "control"
 # A publisher that finds Redis away gives up after this: the rows are saved, recovery rings again.
@@ -52,8 +63,13 @@ class Task(StrEnum):
 
 
 def host_queue(host_id: str) -> str:
-    """The queue of the one worker process that owns this host's machines."""
+    """What any worker process of this host may do: bring up forks, build, settle builds."""
     return f"host.{host_id}"
+
+
+def worker_queue(claim: str) -> str:
+    """What only the worker process with this claim can do: it owns the channels of its machines."""
+    return f"worker.{claim}"
 
 
 def celery(broker_url: str) -> Celery:
@@ -114,6 +130,11 @@ def celery(broker_url: str) -> Celery:
     return app
 
 
+def unbound(name: str) -> Queue:
+    """A queue that exists in Redis as long as bells wait in it, and in no other way: it is bound to no exchange."""
+    return Queue(name, Exchange("", type="direct"), routing_key=name)
+
+
 def redis_url(broker_url: str) -> str:
     """The same Redis as redis-py names it: Celery's `redis+socket:///path` is its `unix:///path`."""
     parts = urlsplit(broker_url)
@@ -148,14 +169,14 @@ class CeleryBells:
     def verify(self, host_id: str, build_id: str) -> None:
         self._ring(host_queue(host_id), Task.VERIFY, build_id)
 
-    def exec(self, host_id: str, exec_id: str) -> None:
-        self._ring(host_queue(host_id), Task.EXEC, exec_id)
+    def exec(self, claim: str, exec_id: str) -> None:
+        self._ring(worker_queue(claim), Task.EXEC, exec_id)
 
-    def collect(self, host_id: str, attempt_id: str) -> None:
-        self._ring(host_queue(host_id), Task.COLLECT, attempt_id)
+    def collect(self, claim: str, attempt_id: str) -> None:
+        self._ring(worker_queue(claim), Task.COLLECT, attempt_id)
 
-    def stop(self, host_id: str, attempt_id: str) -> None:
-        self._ring(host_queue(host_id), Task.STOP, attempt_id)
+    def stop(self, claim: str, attempt_id: str) -> None:
+        self._ring(worker_queue(claim), Task.STOP, attempt_id)
 
     def ping(self) -> None:
         """Raises Unavailable(queue_away) unless Redis answers."""
@@ -164,9 +185,9 @@ class CeleryBells:
         except RedisError as away:
             raise Unavailable("queue_away", f"no answer from Redis: {away}") from away
 
-    def echo(self, host_id: str, token: str) -> None:
-        """A real task on a host's queue, whose answer is `echoed(token)`: the worker's liveness."""
-        self._ring(host_queue(host_id), Task.ECHO, token)
+    def echo(self, queue: str, token: str) -> None:
+        """A real task on a worker's or a host's queue, whose answer is `echoed(token)`: liveness."""
+        self._ring(queue, Task.ECHO, token)
 
     def answer(self, token: str) -> None:
         """What the echo task does."""
@@ -202,7 +223,10 @@ class CeleryBells:
         try:
             with self._app.producer_or_acquire() as producer:
                 for _ in range(times):
-                    self._app.send_task(task.value, args=ids, queue=queue, producer=producer)
+                    # Straight to the queue's list. Declared, it would leave a binding that nothing ever removes.
+                    self._app.send_task(
+                        task.value, args=ids, queue=queue, producer=producer, declare=[]
+                    )
         except (OperationalError, RedisError, OSError) as away:
             self._outage.began(away)
         else:

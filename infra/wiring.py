@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from app.errors import Unavailable
-from app.ids import new_id
 from app.ports import GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
 from infra.blobs import FolderBlobs
@@ -86,15 +85,18 @@ def wakes(settings: Settings) -> RedisWakes:
 
 
 @contextmanager
-def host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
-    """This host's ports; machines live on when the block ends. Raises Unavailable where no machine can run."""
+def host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[HostPorts]:
+    """This host's ports for the process that `claim` names in the rows; machines live on when the block ends.
+
+    Raises Unavailable where no machine can run.
+    """
     make = _fake_host if settings.machines == "fake" else _real_host
-    with make(settings, events) as made:
+    with make(settings, claim, events) as made:
         yield made
 
 
 @contextmanager
-def _real_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
+def _real_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[HostPorts]:
     clock, products, root = HostClock(), settings.products, settings.dir / "machines"
     guest_dir = products / "guest"
     means, fingerprint = survey(
@@ -112,9 +114,7 @@ def _real_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
         guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)
         bundles = LocalBundles(settings.dir / "bundles")
-        yield HostPorts(
-            settings.host_id, new_id("claim"), machines, guest, bundles, settings.forks_at_once
-        )
+        yield HostPorts(settings.host_id, claim, machines, guest, bundles, settings.forks_at_once)
 
 
 def _control_plane(settings: Settings) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def _port_of(scheme: str) -> int:
 
 
 @contextmanager
-def _fake_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
+def _fake_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[HostPorts]:
     world = World(HostClock(), events)
     machines = FakeMachines(world, settings.host_id)
     bundles = FakeBundles(settings.dir / "bundles")
@@ -141,7 +141,7 @@ def _fake_host(settings: Settings, events: GuestEvents) -> Iterator[HostPorts]:
         # Simulated forks use no processor, so that any number may come up at once.
         yield HostPorts(
             settings.host_id,
-            new_id("claim"),
+            claim,
             machines,
             FakeGuest(world),
             bundles,

@@ -13,7 +13,7 @@ import warnings
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
-from infra.queue import CONTROL, celery, host_queue
+from infra.queue import CONTROL, celery, host_queue, unbound, worker_queue
 from infra.settings import Settings
 from workers.liveness import watch
 from workers.tasks import Workbench, register
@@ -22,6 +22,10 @@ from workers.tasks import Workbench, register
 def worker_app(settings: Settings, bench: Workbench) -> Celery:
     """The application with the tasks of this process in it."""
     app = celery(settings.broker_url)
+    app.conf.task_queues = [
+        unbound(name)
+        for name in (worker_queue(bench.host.claim), host_queue(settings.host_id), CONTROL)
+    ]
     register(app, bench)
     return app
 
@@ -32,7 +36,7 @@ def threads(settings: Settings) -> int:
 
 
 def work(app: Celery, settings: Settings, bench: Workbench) -> None:
-    """Serve the queue of this host, and the shared one, until SIGTERM; then end the tasks that have begun."""
+    """Serve this process's queue, its host's and the shared one until SIGTERM; then end the tasks that have begun."""
 
     # Celery keeps its receivers by weak reference: these two live as long as this call.
     def leave_logging_alone(**_: object) -> None:
@@ -45,11 +49,12 @@ def work(app: Celery, settings: Settings, bench: Workbench) -> None:
     signals.worker_shutting_down.connect(stop_bringing_up)
     # Root is what gives each machine a user of its own; the worker takes nothing but JSON.
     warnings.simplefilter("ignore", SecurityWarning)
+    own = worker_queue(bench.host.claim)
     worker = app.Worker(
-        hostname=f"worker@{settings.host_id}",
+        # Two processes of one host work side by side while one is replaced: a name each.
+        hostname=f"{own}@{settings.host_id}",
         pool="threads",
         concurrency=threads(settings),
-        queues=[host_queue(settings.host_id), CONTROL],
         loglevel=settings.log_level.upper(),
         quiet=True,
         # Workers have nothing to tell each other: rows say who holds what.
@@ -58,7 +63,7 @@ def work(app: Celery, settings: Settings, bench: Workbench) -> None:
     )
     threading.Thread(
         target=watch,
-        args=(bench.bells, settings.host_id, bench.stopping),
+        args=(bench.bells, own, bench.stopping),
         name="liveness",
         daemon=True,
     ).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 
+from app.ids import new_id
 from infra import wiring
 from infra.settings import Settings
 from workers.celery_app import work, worker_app
@@ -20,8 +21,9 @@ log = structlog.get_logger(__name__)
 def run(settings: Settings) -> None:
     """Work until SIGTERM. Raises Unavailable when the database is away at the start, or no machine can run here."""
     with wiring.control(settings) as control:
-        ringer = Ringer(control.bells, settings.host_id)
-        with wiring.host(settings, ringer) as host:
+        claim = new_id("claim")
+        ringer = Ringer(control.bells, claim)
+        with wiring.host(settings, claim, ringer) as host:
             fingerprint = host.machines.fingerprint()
             log.info("host_fingerprint", host_id=settings.host_id, missing=fingerprint.missing)
             slots = settings.host_slots or max(1, fingerprint.memory_mib // SMALLEST_FORK_MIB)

@@ -32,7 +32,7 @@ class Pulse(Protocol):
     """The part of the bells that liveness needs."""
 
     def ping(self) -> None: ...
-    def echo(self, host_id: str, token: str) -> None: ...
+    def echo(self, queue: str, token: str) -> None: ...
     def echoed(self, token: str, timeout_s: float) -> bool: ...
 
 
@@ -41,7 +41,7 @@ class Liveness:
     """Since when nothing was heard of this process's own consumer, though its queue answers."""
 
     pulse: Pulse
-    host_id: str
+    queue: str
     clock_s: Callable[[], float] = time.monotonic
     heard_s: float = field(init=False)
 
@@ -51,7 +51,7 @@ class Liveness:
     def deaf_for_s(self) -> float:
         """Ask once; how long it has been deaf. A queue that is away is nobody's deafness."""
         token = secrets.token_hex(8)
-        self.pulse.echo(self.host_id, token)
+        self.pulse.echo(self.queue, token)
         if self.pulse.echoed(token, ANSWER_S) or self._is_away():
             self.heard_s = self.clock_s()
         return self.clock_s() - self.heard_s
@@ -64,9 +64,9 @@ class Liveness:
         return False
 
 
-def watch(pulse: Pulse, host_id: str, stop: Event) -> None:
-    """Until `stop` is set; ends the process when it has been deaf for too long."""
-    liveness = Liveness(pulse, host_id)
+def watch(pulse: Pulse, queue: str, stop: Event) -> None:
+    """Until `stop` is set; ends the process when it has been deaf to its own queue for too long."""
+    liveness = Liveness(pulse, queue)
     steadily("liveness", lambda: _end_if_deaf(liveness, stop), stop, period_s=PERIOD_S)
 
 

@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import RedisError
 
 from app.ports import Clock
-from infra.queue import CONNECT_TIMEOUT_S, CeleryBells, redis_url
+from infra.queue import CONNECT_TIMEOUT_S, CeleryBells, host_queue, redis_url
 from infra.settings import Settings
 from workers.pace import stamped
 
@@ -71,7 +71,7 @@ class Asker:
     def worker(self) -> str | None:
         """It takes a real task from its host's queue and does it."""
         token = secrets.token_hex(8)
-        self.bells.echo(self.settings.host_id, token)
+        self.bells.echo(host_queue(self.settings.host_id), token)
         if self.bells.echoed(token, ANSWER_S):
             return None
         return f"a task on its queue was not answered within {ANSWER_S:g} s"

@@ -12,9 +12,9 @@ from app.ports import Bells
 class Ringer:
     """`GuestEvents` of one worker process. Guests' channels never wait for the queue: another thread rings."""
 
-    def __init__(self, bells: Bells, host_id: str) -> None:
+    def __init__(self, bells: Bells, claim: str) -> None:
         self._bells = bells
-        self._host_id = host_id
+        self._claim = claim
         # Commands that are being started, and the machine that told of one's end meanwhile.
         self._starting: dict[str, str | None] = {}
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Ringer:
 
     def _ring(self) -> None:
         while (name := self._heard.get()) is not None:
-            self._bells.collect(self._host_id, name)
+            self._bells.collect(self._claim, name)
 
 
 class Deaf:

@@ -28,8 +28,8 @@ def tick(ports: Ports) -> None:
     parts.do(ports.meters.accrue)
     for run_id in parts.all(ports.meters.sharable):
         parts.do(partial(ports.meters.share, run_id))
-    for host_id, attempt_id in parts.all(ports.meters.expire_holds):
-        ports.bells.stop(host_id, attempt_id)
+    for claim, attempt_id in parts.all(ports.meters.expire_holds):
+        ports.bells.stop(claim, attempt_id)
     for run_id in parts.all(ports.meters.overqueued):
         parts.do(partial(_expire_queued, ports, run_id))
     for attempt in parts.all(ports.attempts.overdue):

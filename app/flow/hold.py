@@ -54,7 +54,7 @@ def release(
         raise BadRequest("bad_reward", "a reward is a finite number")
     attempt = ports.runs.release(project_id, fork_id, RELEASES[passed], reward)
     if attempt is not None:
-        ports.bells.stop(attempt.host_id, attempt.attempt_id)
+        ports.bells.stop(attempt.claim, attempt.attempt_id)
 
 
 def _request(
@@ -76,7 +76,7 @@ def _request(
         spec=spec,
         file=file,
     )
-    row, host_id = ports.execs.request(asked)
+    row, claim = ports.execs.request(asked)
     if row.state is ExecState.QUEUED:
-        ports.bells.exec(host_id, row.exec_id)
+        ports.bells.exec(claim, row.exec_id)
     return row

@@ -72,21 +72,20 @@ def _heard_of(ports: Ports) -> frozenset[str]:
 def watch_host(ports: Ports, host: HostPorts) -> None:
     """Once a second on each host: heartbeat, leases, wishes, deaths that nobody heard, and leavings."""
     ports.hosts.heartbeat(host.host_id, host.bundles.mounted())
-    held = ports.attempts.held_by(host.host_id)
-    for claimed in held:
+    for claimed in ports.attempts.held_by(host.host_id):
         if claimed.attempt.claim == host.claim:
             _attend(ports, host, claimed)
-    for asked in ports.execs.queued_on(host.host_id):
-        ports.bells.exec(host.host_id, asked.exec_id)
+    for asked in ports.execs.queued_for(host.host_id, host.claim):
+        ports.bells.exec(host.claim, asked.exec_id)
 
 
 def _attend(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
     name = claimed.attempt.attempt_id
     host.machines.extend(name, claimed.attempt.deadline_boot_ns)
     if claimed.fork.stop_asked is not None:
-        ports.bells.stop(host.host_id, name)
+        ports.bells.stop(host.claim, name)
     elif claimed.fork.role is Role.FORK and host.machines.death(name) is not None:
-        ports.bells.collect(host.host_id, name)
+        ports.bells.collect(host.claim, name)
 
 
 def leave(ports: Ports, host: HostPorts) -> None:
@@ -116,7 +115,7 @@ def sweep(ports: Ports, host: HostPorts) -> None:
         if claimed.attempt.claim != host.claim:
             continue
         if claimed.fork.state is not ForkState.RESTORING:
-            ports.bells.collect(host.host_id, claimed.attempt.attempt_id)
+            ports.bells.collect(host.claim, claimed.attempt.attempt_id)
         elif _never_comes(claimed, known, now_ns):
             with late_results_dropped():
                 _give_up(ports, host, claimed, "its worker never started the machine")
@@ -184,7 +183,7 @@ def _adopt_one(ports: Ports, host: HostPorts, claimed: Claimed, *, lives: bool) 
         return
     if not lives:
         # Ended meanwhile: what its keeper wrote down says how.
-        ports.bells.collect(host.host_id, name)
+        ports.bells.collect(host.claim, name)
         if host.machines.death(name) is None:
             _give_up(ports, host, claimed, "its worker ended, and nothing of the machine is left")
         return
@@ -196,7 +195,7 @@ def _adopt_one(ports: Ports, host: HostPorts, claimed: Claimed, *, lives: bool) 
     except EnvironmentFault as fault:
         fail(ports, host, claimed, fault, Phase.COLLECT)
         return
-    ports.bells.collect(host.host_id, name)
+    ports.bells.collect(host.claim, name)
 
 
 def _take_channels(ports: Ports, host: HostPorts, claimed: Claimed) -> None:

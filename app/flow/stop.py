@@ -12,7 +12,7 @@ def cancel(ports: Ports, project_id: str, run_id: str) -> None:
     """Ask every fork of a run to stop. Twice is safe. Raises NotFound."""
     run = ports.runs.get(project_id, run_id)
     for attempt in ports.runs.ask_stop(run.run_id, EndReason.CANCELLED):
-        ports.bells.stop(attempt.host_id, attempt.attempt_id)
+        ports.bells.stop(attempt.claim, attempt.attempt_id)
     ports.bells.place()
 
 

@@ -13,8 +13,10 @@ from typing import Protocol
 from app.domain.account import Receipt
 from app.domain.checks import Check
 from app.domain.fork import EndReason
+from app.domain.fork_page import Machine
 from app.domain.machine import Fingerprint
 from app.domain.placement import Host, Placement, Waiting
+from app.domain.quarantine import Quarantine
 from app.domain.quote import Quote
 from app.domain.report import AttemptLine, Tally
 from app.domain.run import (
@@ -25,6 +27,7 @@ from app.domain.run import (
     Exec,
     Fork,
     Run,
+    Verdict,
 )
 from app.domain.run_ledger import Life, Move
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
@@ -88,6 +91,14 @@ class Runs(Protocol):
 
     def fork(self, project_id: str, fork_id: str) -> Fork:
         """Raises NotFound(unknown_fork)."""
+        ...
+
+    def machines(self, fork_id: str) -> tuple[Machine, ...]:
+        """Each machine that a fork had, in order; what is left of a lease by the database's clock."""
+        ...
+
+    def console(self, fork_id: str) -> tuple[str, str] | None:
+        """The attempt and the console's tail of the last machine of a fork that has ended; None if there was none."""
         ...
 
     def attempts(self, run_id: str) -> tuple[AttemptLine, ...]:
@@ -161,6 +172,15 @@ class Attempts(Protocol):
         """All checks hold: state READY; verification ends here. Twice is safe: the first time counts."""
         ...
 
+    def keep(self, claimed: Claimed, verdict: Verdict) -> bool:
+        """Keep a fork whose verdict is known, with its machine, if fewer than its run's `keep_failed` are kept now.
+
+        It is READY, its lease is extended no more, and whatever closes its attempt ends it with this verdict. Kept
+        already: True, and nothing changes. False if it is not kept: it is asked to stop, its barrier was not passed, or
+        the reason is none of `KEEPABLE`.
+        """
+        ...
+
     def close(
         self, claimed: Claimed, closing: Closing, more_forks: tuple[Fork, ...] = ()
     ) -> Closed:
@@ -200,10 +220,11 @@ class Attempts(Protocol):
 
 class Execs(Protocol):
     def request(self, asked: Exec) -> tuple[Exec, str]:
-        """A held fork's command, QUEUED; returns it and the host to ring. The same id and spec again: the row as it is.
+        """A held fork's command, QUEUED; returns it and the claim to ring. Same id and spec again: the row as it is.
 
         Raises Conflict(exec_id_taken, fork_not_held, fork_ended), NotYet(fork_not_ready, too_many_execs),
-        NotFound(unknown_fork).
+        NotFound(unknown_fork). A fork that is kept takes commands like a held one; one that has a machine can be
+        looked at (`LOOKS`) whatever it is.
         A fork whose machine was lost raises Conflict(environment_failure) with `failure` and `fork_id` in its details.
         """
         ...
@@ -212,16 +233,24 @@ class Execs(Protocol):
         """Commit the intent: QUEUED (or new) -> RUNNING, before any byte goes to the guest. None if it is
         not QUEUED any more.
 
-        Unless it is the platform's own test, the attempt has its `intent` from now on, and a fork that is READY becomes
-        RUNNING. Raises Conflict(stop_asked) if the fork is to stop.
+        Unless it is the platform's own test, or the fork is kept, the attempt has its `intent` from now on; and a fork
+        that is READY becomes RUNNING. Raises Conflict(stop_asked) if the fork is to stop.
         """
         ...
 
     def finish(self, claimed: Claimed, ended: Exec) -> bool:
         """RUNNING (or QUEUED) -> ENDED with `ended.result` and `ended.file`; True if this call did it.
 
-        A held fork with nothing else running is READY again.
+        A held or kept fork with nothing else running is READY again.
         """
+        ...
+
+    def note(self, claimed: Claimed, seen: Exec) -> None:
+        """Keep what a command left behind on whose end nothing is decided: it stays as it is, RUNNING or LOST later."""
+        ...
+
+    def of_fork(self, fork_id: str, limit: int) -> tuple[Exec, ...]:
+        """The newest commands and file moves of a fork, oldest first, without their output; looks are left out."""
         ...
 
     def unfinished(self, attempt_id: str) -> tuple[Exec, ...]:
@@ -234,8 +263,8 @@ class Execs(Protocol):
         """Raises NotFound(unknown_exec)."""
         ...
 
-    def queued_on(self, host_id: str) -> tuple[Exec, ...]:
-        """Commands that wait on machines of this host: what a lost bell left behind."""
+    def queued_for(self, host_id: str, claim: str) -> tuple[Exec, ...]:
+        """Commands that wait on machines of this worker process: what a lost bell left behind."""
         ...
 
 
@@ -307,7 +336,25 @@ class Hosts(Protocol):
         ...
 
     def unassign_dead(self) -> int:
-        """Take queued forks off hosts without a heartbeat, room given back; how many."""
+        """Take queued forks off hosts without a heartbeat or in quarantine, room given back; how many."""
+        ...
+
+    def quarantine(self, host_id: str, reason: str) -> None:
+        """Take a host out of placement until an operator releases it. Raises NotFound(unknown_host)."""
+        ...
+
+    def release(self, host_id: str) -> bool:
+        """End a host's quarantine, whoever's; False if it is in none. Raises NotFound(unknown_host)."""
+        ...
+
+    def begin_test(self, host_id: str) -> Quarantine | None:
+        """The quarantine that a self-test is due for, None otherwise. The next is due after a longer pause, so that
+        one process tests and none begins anew at once after a crash.
+        """
+        ...
+
+    def end_test(self, host_id: str, begun: Quarantine, seen: str, *, passed: bool) -> bool:
+        """Note what a self-test saw; True if it passed and thereby ended this very quarantine."""
         ...
 
     def placed(self) -> tuple[tuple[str, str, int], ...]:
@@ -333,7 +380,7 @@ class Meters(Protocol):
     def expire_holds(self) -> tuple[tuple[str, str], ...]:
         """Ask held forks to stop (`hold_expired`) whose time is over, unless another wish came first.
 
-        (host_id, attempt_id) of their machines.
+        (claim, attempt_id) of their machines.
         """
         ...
 

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from app.domain.attribution import Strain, Vitals
 from app.domain.machine import (
     Awake,
     BootImage,
@@ -104,6 +105,20 @@ class Machines(Protocol):
         """The last 4 KiB of the guest's console, control characters removed."""
         ...
 
+    def vitals(self, name: str) -> Vitals:
+        """One look at a machine's process, also at one that is gone or was never known."""
+        ...
+
+    def mark(self, name: str, exec_id: str) -> None:
+        """Keep a look at a machine as it is now, beside it: a command is about to start. The first mark of a
+        command stays, whoever makes it again.
+        """
+        ...
+
+    def strain(self, name: str, exec_id: str) -> Strain:
+        """What its host took from a machine since a command's mark; since its start where there is none."""
+        ...
+
     def recover(self, name: str) -> Handle | None:
         """Re-attach to a machine that an earlier worker process started; None when it is gone."""
         ...
@@ -183,8 +198,23 @@ class Guest(Protocol):
         hear the end itself. Raises EnvironmentFault(exec_not_started) for an id that the guest does not know."""
         ...
 
+    def output(self, name: str, exec_id: str, stream: str, start: int, limit_bytes: int) -> bytes:
+        """What a running command has printed so far to `stdout` or `stderr`, from byte `start`, at most so many bytes.
+
+        Raises NotFound when there is none to show: it runs no more, it has printed more than is kept, or the guest's
+        tools are of a time before this could be asked for.
+        """
+        ...
+
     def interrupt(self, name: str, exec_id: str) -> None:
         """Kill every process of a command; it then ends. Silent when it has ended."""
+        ...
+
+    def result(self, name: str, exec_id: str, limit_bytes: int) -> bytes | None:
+        """What a grade that ended wrote to its result file; None if it wrote none. Twice is safe.
+
+        Raises TooLarge, BadRequest(not_a_file) for what is no regular file of the directory made for this grade.
+        """
         ...
 
     def upload(self, name: str, source: BinaryIO, guest_path: str, mode: int = 0o644) -> int:
@@ -306,16 +336,16 @@ class Bells(Protocol):
         """All forks of a build's internal run have ended; `host_id` holds its candidate."""
         ...
 
-    def exec(self, host_id: str, exec_id: str) -> None:
-        """A command waits on a machine of this host."""
+    def exec(self, claim: str, exec_id: str) -> None:
+        """A command waits on a machine of this worker process: one process owns a machine's channels."""
         ...
 
-    def collect(self, host_id: str, attempt_id: str) -> None:
-        """Something ended on this machine: a command, or the machine."""
+    def collect(self, claim: str, attempt_id: str) -> None:
+        """Something ended on this machine of this worker process: a command, or the machine."""
         ...
 
-    def stop(self, host_id: str, attempt_id: str) -> None:
-        """A fork of this host is asked to stop."""
+    def stop(self, claim: str, attempt_id: str) -> None:
+        """A fork whose machine this worker process holds is asked to stop."""
         ...
 
     def woken(self, exec_id: str) -> None:

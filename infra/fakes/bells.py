@@ -32,14 +32,14 @@ class FakeBells:
     def verify(self, host_id: str, build_id: str) -> None:
         self.waiting.append(Bell("verify", (host_id, build_id)))
 
-    def exec(self, host_id: str, exec_id: str) -> None:
-        self.waiting.append(Bell("exec", (host_id, exec_id)))
+    def exec(self, claim: str, exec_id: str) -> None:
+        self.waiting.append(Bell("exec", (claim, exec_id)))
 
-    def collect(self, host_id: str, attempt_id: str) -> None:
-        self.waiting.append(Bell("collect", (host_id, attempt_id)))
+    def collect(self, claim: str, attempt_id: str) -> None:
+        self.waiting.append(Bell("collect", (claim, attempt_id)))
 
-    def stop(self, host_id: str, attempt_id: str) -> None:
-        self.waiting.append(Bell("stop", (host_id, attempt_id)))
+    def stop(self, claim: str, attempt_id: str) -> None:
+        self.waiting.append(Bell("stop", (claim, attempt_id)))
 
     def woken(self, exec_id: str) -> None:
         self.wakes.append(exec_id)

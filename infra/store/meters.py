@@ -41,6 +41,7 @@ CAN_USE_MORE = (
     is_live,
     forks.c.role == Role.FORK,
     forks.c.stop_asked.is_(None),
+    forks.c.kept.is_(None),
     forks.c.worst_micros > forks.c.grant_micros,
 )
 
@@ -123,7 +124,7 @@ class Meters:
 
     def _ask_to_stop(self, late: Sequence[AnyRow]) -> list[tuple[str, str]]:
         """Those of the forks that still are as they were seen, and that nobody else writes now."""
-        unasked = select(forks.c.fork_id, forks.c.host_id, forks.c.attempt_id).where(
+        unasked = select(forks.c.fork_id, forks.c.attempt_id).where(
             forks.c.fork_id.in_([row.fork_id for row in late]),
             forks.c.attempt_id.in_([row.attempt_id for row in late]),
             is_live,
@@ -137,7 +138,10 @@ class Meters:
                 .where(forks.c.fork_id.in_([row.fork_id for row in found]))
                 .values(stop_asked=EndReason.HOLD_EXPIRED)
             )
-        return [(row.host_id, row.attempt_id) for row in found]
+            claims = select(attempts.c.claim, attempts.c.attempt_id).where(
+                attempts.c.attempt_id.in_([row.attempt_id for row in found])
+            )
+            return [(row.claim, row.attempt_id) for row in at.execute(claims)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,7 @@ def _held_too_long(at: Connection, now_ns: int) -> Sequence[AnyRow]:
             runs.c.hold_ns.is_not(None),
             forks.c.state.in_(handed_over),
             forks.c.stop_asked.is_(None),
+            forks.c.kept.is_(None),
             attempts.c.ready_ns + runs.c.hold_ns <= now_ns,
         )
     ).all()
@@ -239,6 +244,7 @@ def _no_capacity(at: Connection, run: Run, now_ns: int) -> Failure:
             {
                 "host": host.host_id,
                 "alive": host.alive,
+                "quarantine": host.quarantine.reason if host.quarantine else None,
                 "slots": host.slots,
                 "free_slots": host.free_slots,
                 "free_memory_mib": host.free_memory_mib,

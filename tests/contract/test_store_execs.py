@@ -28,13 +28,14 @@ RESULT = ExecResult(exit_code=3, stdout="out", stderr="err", duration_ns=5)
 
 def test_a_held_command_from_asked_to_ended(rows: Rows) -> None:
     held = _held(rows)
-    asked, host_id = rows.store.execs.request(_exec(held, "e1"))
+    asked, claim = rows.store.execs.request(_exec(held, "e1"))
     assert (asked.state, asked.attempt_id) == (ExecState.QUEUED, held.attempt.attempt_id)
-    assert host_id == a.HOST
-    assert rows.store.execs.queued_on(a.HOST) == (asked,)
+    assert claim == held.attempt.claim
+    assert rows.store.execs.queued_for(a.HOST, claim) == (asked,)
+    assert rows.store.execs.queued_for(a.HOST, "another worker") == ()
     running = rows.store.execs.intend(held, asked)
     assert running == replace(asked, state=ExecState.RUNNING)
-    assert rows.store.execs.queued_on(a.HOST) == ()
+    assert rows.store.execs.queued_for(a.HOST, claim) == ()
     assert _state(rows, held) is ForkState.RUNNING
     assert rows.store.execs.finish(held, replace(running, result=RESULT))
     ended = rows.store.execs.get(a.PROJECT, held.fork.fork_id, "e1")

@@ -71,7 +71,7 @@ def _live_through_everything(rows: Rows) -> None:
     held = rows.ready(next_one)
     asked = Exec("e1", held.fork.fork_id, "", a.PROJECT, ExecPurpose.HELD, a.COMMAND)
     store.execs.request(asked)
-    store.execs.queued_on(a.HOST)
+    store.execs.queued_for(a.HOST, "worker1")
     store.execs.intend(held, asked)
     store.execs.unfinished(held.attempt.attempt_id)
     store.execs.get(a.PROJECT, held.fork.fork_id, "e1")

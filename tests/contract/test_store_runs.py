@@ -249,7 +249,7 @@ def test_a_hold_that_runs_out_is_asked_to_stop_unless_it_is_already(rows: Rows) 
     assert rows.store.meters.expire_holds() == ()
     rows.store.runs.release(a.PROJECT, released.fork.fork_id, EndReason.RELEASED_FAILED, None)
     rows.clock.advance(1)
-    assert rows.store.meters.expire_holds() == ((a.HOST, held.attempt.attempt_id),)
+    assert rows.store.meters.expire_holds() == ((held.attempt.claim, held.attempt.attempt_id),)
     assert rows.store.meters.expire_holds() == ()
     asked = [rows.fork(each.fork.fork_id).stop_asked for each in (held, released, later)]
     assert asked == [EndReason.HOLD_EXPIRED, EndReason.RELEASED_FAILED, None]

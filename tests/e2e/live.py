@@ -38,7 +38,9 @@ class Live(Stage):
         self.ports = ports_of(self.stores, self.bells, HostClock(), images, folder)
         self.worlds = {}
         host_id = machines.fingerprint().host_id
-        self.guest = SshGuest(lambda name: root / name, Hears(self.bells, host_id), EgressProxy())
+        self.guest = SshGuest(
+            lambda name: root / name, Hears(self.bells, lambda: "worker1"), EgressProxy()
+        )
         bundles = LocalBundles(folder / "bundles")
         self.hosts = {host_id: HostPorts(host_id, "worker1", machines, self.guest, bundles, 2)}
         self.ports.hosts.register(machines.fingerprint(), 8)

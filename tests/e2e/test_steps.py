@@ -118,7 +118,7 @@ def test_a_machine_killed_in_mid_command_is_lost_and_never_run_again(live: Live)
     live.until(lambda: live.report(run_id)["totals"]["env_failed"] == 1, 30)
     assert live.ports.runs.fork(PROJECT, second.fork_id).state is ForkState.RUNNING
     for attempt in live.ports.runs.ask_stop(run_id, EndReason.CANCELLED):
-        live.bells.stop(attempt.host_id, attempt.attempt_id)
+        live.bells.stop(attempt.claim, attempt.attempt_id)
     live.until(lambda: live.report(run_id)["final"], 30)
     page = live.report(run_id)
     assert page["totals"] | {"env_failed": 1, "cancelled": 1} == page["totals"]

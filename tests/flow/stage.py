@@ -43,16 +43,18 @@ CARD = RateCard("test-1", (Price(SHAPE, 36_000, 72_000),))  # committed: 10 micr
 
 
 class Hears:
-    """Guest events of one host, turned into bells."""
+    """Guest events of one host, turned into bells for the worker that is there now, if there is one."""
 
-    def __init__(self, bells: FakeBells, host_id: str) -> None:
-        self._bells, self._host_id = bells, host_id
+    def __init__(self, bells: FakeBells, claim: Callable[[], str | None]) -> None:
+        self._bells, self._claim = bells, claim
 
     def ended(self, name: str, exec_id: str) -> None:
-        self._bells.collect(self._host_id, name)
+        self.lost(name)
 
     def lost(self, name: str) -> None:
-        self._bells.collect(self._host_id, name)
+        claim = self._claim()
+        if claim is not None:
+            self._bells.collect(claim, name)
 
 
 class Stage:
@@ -72,7 +74,7 @@ class Stage:
             self.add_host(f"host{number}", tmp_path, slots)
 
     def add_host(self, host_id: str, tmp_path: Path, slots: int) -> HostPorts:
-        world = World(self.clock, Hears(self.bells, host_id))
+        world = World(self.clock, Hears(self.bells, lambda: self._claim_at(host_id)))
         host = HostPorts(
             host_id=host_id,
             claim=f"{host_id}/1",
@@ -107,13 +109,23 @@ class Stage:
         if bell.task == "place":
             place.place(self.ports)
             return
-        host = self.hosts.get(bell.ids[0])
+        host = self._rung(bell)
         if host is None:
             return
         if bell.task == "fork":
             fork.advance(self.ports, host)
             return
         VERBS[bell.task](self.ports, host, bell.ids[1])
+
+    def _rung(self, bell: Bell) -> HostPorts | None:
+        """Whose bell it is: any worker's of a host, or the one process's that holds a machine."""
+        if bell.task not in OF_ONE_PROCESS:
+            return self.hosts.get(bell.ids[0])
+        return next((each for each in self.hosts.values() if each.claim == bell.ids[0]), None)
+
+    def _claim_at(self, host_id: str) -> str | None:
+        host = self.hosts.get(host_id)
+        return host.claim if host is not None else None
 
     def run_for(self, seconds: float, step: float = 1.0, *, billing: bool = True) -> None:
         """Let time pass in steps: machines act, bells ring, the billing worker and the hosts tick."""
@@ -190,6 +202,7 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
     )
 
 
+OF_ONE_PROCESS = frozenset({"exec", "collect", "stop"})
 VERBS: dict[str, Callable[[Ports, HostPorts, str], object]] = {
     "build": template.advance,
     "verify": verify.verify,

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import redis
 
-from infra.queue import CONTROL, CeleryBells, RedisWakes, celery, host_queue
+from infra.queue import CONTROL, CeleryBells, RedisWakes, celery, host_queue, worker_queue
 from infra.stack.parts import redis_argv
 from tests.integration.stacks import until
 from workers.stack.supervise import redis_binary
@@ -59,6 +59,21 @@ def test_a_batch_rings_no_more_than_a_host_runs_at_once(bells: CeleryBells, sock
 
         assert broker.llen(host_queue("h")) == 4
         assert broker.llen(CONTROL) == 1
+
+
+def test_a_bell_leaves_nothing_in_redis_but_itself(bells: CeleryBells, socket: Path) -> None:
+    with running(socket) as broker:
+        bells.exec("claim_1", "exec_1")
+        bells.collect("claim_2", "att_2")
+        bells.stop("claim_2", "att_2")
+        bells.verify("h", "build_1")
+        waiting = {key.decode(): broker.llen(key) for key in broker.scan_iter()}
+
+        assert waiting == {
+            worker_queue("claim_1"): 1,
+            worker_queue("claim_2"): 2,
+            host_queue("h"): 1,
+        }
 
 
 def test_bells_ring_again_when_the_queue_is_back(bells: CeleryBells, socket: Path) -> None:

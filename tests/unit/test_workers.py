@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import Unavailable
 from infra.fakes.bells import FakeBells
-from infra.queue import CeleryBells, celery, host_queue, redis_url
+from infra.queue import CeleryBells, celery, host_queue, redis_url, worker_queue
 from workers.gate import Gate
 from workers.liveness import Liveness
 from workers.pace import stamp, stamped, steadily
@@ -187,8 +187,8 @@ class Queue:
         if self.away:
             raise Unavailable("queue_away", "gone")
 
-    def echo(self, host_id: str, token: str) -> None:
-        self.echoes.append(host_id)
+    def echo(self, queue: str, token: str) -> None:
+        self.echoes.append(queue)
 
     def echoed(self, token: str, timeout_s: float) -> bool:
         return self.answers and not self.away
@@ -196,7 +196,7 @@ class Queue:
 
 def test_a_worker_is_deaf_only_while_its_queue_answers_and_it_does_not() -> None:
     queue, now = Queue(), [0.0]
-    liveness = Liveness(queue, "host-1", clock_s=lambda: now[0])
+    liveness = Liveness(queue, "worker.claim_1", clock_s=lambda: now[0])
 
     def deaf_at(second: float) -> float:
         now[0] = second
@@ -211,24 +211,24 @@ def test_a_worker_is_deaf_only_while_its_queue_answers_and_it_does_not() -> None
     assert deaf_at(150) == 10
     queue.answers = True
     assert deaf_at(160) == 0
-    assert set(queue.echoes) == {"host-1"}
+    assert set(queue.echoes) == {"worker.claim_1"}
 
 
 def test_what_guests_say_is_rung_by_machine() -> None:
     bells = FakeBells()
-    ringer = Ringer(bells, "host-1")
+    ringer = Ringer(bells, "claim_1")
 
     ringer.ended("att_1", "exec_1")
     ringer.lost("att_2")
     ringer.close()
 
-    assert [bell.ids for bell in bells.waiting] == [("host-1", "att_1"), ("host-1", "att_2")]
+    assert [bell.ids for bell in bells.waiting] == [("claim_1", "att_1"), ("claim_1", "att_2")]
 
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_an_end_at_once_is_rung_only_if_its_starter_did_not_see_to_it(settled: bool) -> None:
     bells = FakeBells()
-    ringer = Ringer(bells, "host-1")
+    ringer = Ringer(bells, "claim_1")
 
     def start() -> bool:
         ringer.ended("att_1", "exec_1")
@@ -244,7 +244,7 @@ def test_an_end_at_once_is_rung_only_if_its_starter_did_not_see_to_it(settled: b
 
 def test_an_end_heard_while_its_starter_failed_is_rung() -> None:
     bells = FakeBells()
-    ringer = Ringer(bells, "host-1")
+    ringer = Ringer(bells, "claim_1")
 
     def start() -> bool:
         ringer.ended("att_1", "exec_1")
@@ -255,7 +255,7 @@ def test_an_end_heard_while_its_starter_failed_is_rung() -> None:
     ringer.ended("att_1", "exec_1")
     ringer.close()
 
-    assert [bell.ids for bell in bells.waiting] == [("host-1", "att_1")] * 2
+    assert [bell.ids for bell in bells.waiting] == [("claim_1", "att_1")] * 2
 
 
 def test_the_queue_takes_data_only_and_ties_no_work_to_a_message() -> None:
@@ -293,5 +293,5 @@ def test_bells_are_silent_when_the_queue_is_away(tmp_path: Path) -> None:
         bells.close()
 
 
-def test_a_host_has_a_queue_of_its_own() -> None:
-    assert host_queue("a") != host_queue("b")
+def test_a_host_and_a_worker_have_queues_of_their_own() -> None:
+    assert len({host_queue("a"), host_queue("b"), worker_queue("a"), worker_queue("b")}) == 4

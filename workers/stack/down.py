@@ -12,6 +12,7 @@ import structlog
 
 from app.errors import PromigenceError
 from app.flow import recover
+from app.ids import new_id
 from infra import wiring
 from infra.settings import SETTINGS_FILE, Settings, load
 from infra.stack.process import carrying, stop
@@ -85,7 +86,7 @@ def _undisturbed() -> Iterator[None]:
 
 def _end_machines(settings: Settings) -> None:
     """End every machine of this host, known to a row or not; the rows say that their host was taken down."""
-    with _said("machines_not_ended"), wiring.host(settings, Deaf()) as host:
+    with _said("machines_not_ended"), wiring.host(settings, new_id("claim"), Deaf()) as host:
         with _said("rows_not_settled"), wiring.control(settings) as control:
             recover.leave(control.ports, host)
         for handle in host.machines.live():

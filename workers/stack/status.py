@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.run import Claimed
+from app.ids import new_id
 from infra import wiring
 from infra.clock import HostClock
 from infra.queue import CeleryBells, celery
@@ -113,7 +114,7 @@ def _machine_pids(settings: Settings, held: tuple[Claimed, ...]) -> dict[str, in
         if worker is None or not worker.alive():
             return {}
         return {each.attempt.attempt_id: worker.pid for each in held}
-    with wiring.host(settings, Deaf()) as host:
+    with wiring.host(settings, new_id("claim"), Deaf()) as host:
         return {handle.name: handle.pid for handle in host.machines.live()}
 
 

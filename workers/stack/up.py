@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from app.errors import Conflict, Unavailable
+from app.ids import new_id
 from infra import wiring
 from infra.settings import SETTINGS_FILE, Settings, as_json, inherited, load
 from infra.stack.process import Process, find
@@ -121,7 +122,7 @@ def _need(settings: Settings) -> None:
     """What no part can do without, asked before any is started. Raises Unavailable, saying what to install."""
     if settings.redis_url is None and redis_binary() is None:
         raise Unavailable("no_redis", "no redis-server on the path: run `make setup`")
-    with wiring.host(settings, Deaf()):
+    with wiring.host(settings, new_id("claim"), Deaf()):
         pass
 
 
