@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.domain.fork import ForkState, Outcome, reward
+from app.domain.fork import OUTCOMES, ForkState, Outcome, reward
 from app.domain.instant import instant
 from app.domain.money import NS_PER_SECOND, usd
 from app.domain.placement import Waiting
@@ -38,6 +38,7 @@ class Tally:
     verification_micros: int = 0
     tasks_micros: int = 0
     environment_micros: int = 0
+    kept: int = 0
     unplaced: int = 0
     first_unplaced: Waiting | None = None
 
@@ -56,6 +57,7 @@ def tally(forks: tuple[Fork, ...], attempts: tuple[AttemptLine, ...]) -> Tally:
         verification_micros=sum(line.verification_micros for line in attempts),
         tasks_micros=sum(line.tasks_micros for line in attempts),
         environment_micros=sum(line.environment_micros for line in attempts),
+        kept=sum(_is_kept(fork) for fork in forks),
         unplaced=len(unplaced),
         first_unplaced=_waiting(unplaced[0]) if unplaced else None,
     )
@@ -111,6 +113,20 @@ def fork_entry(fork: Fork, cost_micros: int) -> dict[str, object]:
         "checks": [check.as_dict() for check in fork.checks],
         "attempts": fork.attempts,
         "failure": fork.failure.as_dict() if fork.failure else None,
+        "kept": kept_entry(fork),
+    }
+
+
+def kept_entry(fork: Fork) -> dict[str, object] | None:
+    """What a fork that is kept will end for, and when its machine's lease ends; null for every other."""
+    if not _is_kept(fork):
+        return None
+    assert fork.kept is not None
+    assert fork.kept_until_ns is not None
+    return {
+        "outcome": OUTCOMES[fork.kept].value,
+        "reason": fork.kept.value,
+        "until": instant(fork.kept_until_ns),
     }
 
 
@@ -136,6 +152,7 @@ def fork_line(fork: Fork) -> dict[str, object]:
         "host": fork.host_id,
         "attempts": fork.attempts,
         "failure": fork.failure.as_dict() if fork.failure else None,
+        "kept": kept_entry(fork),
     }
 
 
@@ -154,8 +171,16 @@ def summary(run: Run, counted: Tally, waiting_for: str | None) -> dict[str, obje
         "quote": run.quote.as_dict(),
         "totals": totals(counted),
         "cost": _cost(run, counted),
-        "progress": {**progress, "waiting_for": waiting_for if progress["queued"] else None},
+        "progress": {
+            **progress,
+            "kept": counted.kept,
+            "waiting_for": waiting_for if progress["queued"] else None,
+        },
     }
+
+
+def _is_kept(fork: Fork) -> bool:
+    return fork.kept is not None and fork.outcome is None
 
 
 def _waiting(fork: Fork) -> Waiting:

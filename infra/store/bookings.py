@@ -32,7 +32,7 @@ def lives(at: Connection, run_id: str) -> tuple[Life, ...]:
         .where(attempts.c.run_id == run_id)
         .order_by(attempts.c.opened_ns, attempts.c.number, attempts.c.attempt_id)
     )
-    return tuple(_life(row) for row in rows)
+    return tuple(life_of(row) for row in rows)
 
 
 def _move(row: AnyRow) -> Move:
@@ -47,7 +47,8 @@ def _move(row: AnyRow) -> Move:
     )
 
 
-def _life(row: AnyRow) -> Life:
+def life_of(row: AnyRow) -> Life:
+    """An attempt's row as a machine's life."""
     closed = row.closed_boot_ns
     return Life(
         attempt_id=row.attempt_id,

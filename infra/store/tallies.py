@@ -26,17 +26,19 @@ def tallies(at: Connection, run_ids: tuple[str, ...]) -> dict[str, Tally]:
 def _counts(at: Connection, run_ids: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     kinds = (forks.c.run_id, forks.c.state, forks.c.outcome)
     rows = at.execute(
-        select(*kinds, func.count().label("forks"))
+        select(*kinds, func.count().label("forks"), func.count(forks.c.kept).label("kept"))
         .where(forks.c.run_id.in_(run_ids), forks.c.role == Role.FORK)
         .group_by(*kinds)
     )
     counts: dict[str, dict[str, Any]] = {
-        run_id: {"states": Counter(), "outcomes": Counter()} for run_id in run_ids
+        run_id: {"states": Counter(), "outcomes": Counter(), "kept": 0} for run_id in run_ids
     }
     for row in rows:
         counts[row.run_id]["states"][row.state] += row.forks
         if row.outcome is not None:
             counts[row.run_id]["outcomes"][row.outcome] += row.forks
+        else:
+            counts[row.run_id]["kept"] += row.kept
     return counts
 
 
