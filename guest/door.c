@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -55,12 +56,24 @@ static void send_file(struct client *client, const char *text, int fd)
 	sendmsg(client->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void send_output(struct client *client, const struct capture *capture)
+static void send_output(struct client *client, int fd, uint64_t stored, uint64_t limit)
 {
 	char text[64];
-	snprintf(text, sizeof text, "OUTPUT %llu %llu", (unsigned long long)capture->stored,
-		 (unsigned long long)capture->limit);
-	send_file(client, text, capture->file);
+	snprintf(text, sizeof text, "OUTPUT %llu %llu", (unsigned long long)stored,
+		 (unsigned long long)limit);
+	send_file(client, text, fd);
+}
+
+/* What a running command has printed so far, where it is little enough to be in memory still. */
+static void send_memory(struct client *client, const struct capture *capture)
+{
+	int fd = memfd_create("output", MFD_CLOEXEC);
+	if (fd >= 0 && write(fd, capture->head, capture->total) == (ssize_t)capture->total)
+		send_output(client, fd, capture->total, capture->limit);
+	else
+		door_answer(client, "REFUSED its output cannot be read now");
+	if (fd >= 0)
+		close(fd);
 }
 
 static void output(struct client *client, const char *text)
@@ -70,10 +83,15 @@ static void output(struct client *client, const char *text)
 	if (sscanf(text, "%64s %7s", id, which) == 2)
 		c = command_find(id);
 	struct stream *stream = c && !strcmp(which, "stderr") ? &c->err : c ? &c->out : NULL;
-	if (!stream || c->state != ENDED || stream->capture.file < 0)
+	const struct capture *capture = stream ? &stream->capture : NULL;
+	if (!capture || (c->state != ENDED && c->state != RUNNING))
 		door_answer(client, "REFUSED no such output");
+	else if (capture->file >= 0)
+		send_output(client, capture->file, capture->stored, capture->limit);
+	else if (c->state == RUNNING && capture_is_inline(capture))
+		send_memory(client, capture);
 	else
-		send_output(client, &stream->capture);
+		door_answer(client, "REFUSED no such output");
 }
 
 static void result(struct client *client, const char *id)

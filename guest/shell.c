@@ -5,7 +5,8 @@
  *   :put MODE PATH      frames on standard input (length, bytes; length 0 ends it) into a file
  *   :get LIMIT PATH     a file to standard output
  *   :untar PATH         a tar on standard input, unpacked under a directory, owned by root
- *   :output ID STREAM   what PID 1 kept of a command's stdout or stderr
+ *   :output ID STREAM   what PID 1 kept of a command's stdout or stderr, of a running one what it has so far; with
+ *                       FROM COUNT behind it no more than that part
  *   :result LIMIT ID    the result file of a grade that ended
  *   :probe ARGUMENT...  the probe of the fork contract (probe.c)
  *   anything else       the image's own /bin/sh -c, or busybox where the image has no shell
@@ -157,20 +158,29 @@ static int receive_file(int door, char text[REPLY_LIMIT])
 	return fd;
 }
 
-/* The file is laid out by capture.c: head, then a ring whose oldest byte comes first here. */
-static int print_output(const char *id, const char *stream)
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The file is laid out by capture.c: head, then a ring whose oldest byte comes first here. A part is of what lies there
+ * as it came: in a ring that turns while its command runs, no byte has a place. */
+static int print_output(const char *id, const char *stream, uint64_t from, uint64_t count)
 {
 	char text[REPLY_LIMIT];
 	unsigned long long stored, limit;
-	int door = knock(), count = snprintf(text, sizeof text, "O%.64s %.7s", id, stream);
-	send(door, text, (size_t)count, MSG_NOSIGNAL);
+	int door = knock(), length = snprintf(text, sizeof text, "O%.64s %.7s", id, stream);
+	send(door, text, (size_t)length, MSG_NOSIGNAL);
 	int fd = receive_file(door, text);
 	if (fd < 0 || sscanf(text, "OUTPUT %llu %llu", &stored, &limit) != 2)
 		stop(EXIT_MISSING, "%s", text);
 	if (stored <= limit) {
-		copy_range(fd, 0, stored);
+		uint64_t first = least(from, stored);
+		copy_range(fd, first, first + least(count, stored - first));
 		return 0;
 	}
+	if (count != UINT64_MAX)
+		stop(EXIT_TOO_LARGE, "more was printed than is kept in one piece");
 	uint64_t half = limit / 2, oldest = half + (stored - half) % (limit - half);
 	copy_range(fd, 0, half);
 	copy_range(fd, oldest, limit);
@@ -315,17 +325,18 @@ static void take_path(const char *hex, char *path)
 int main(int argc, char **argv)
 {
 	char verb[16] = "", first[2 * PATH_MAX] = "", second[2 * PATH_MAX] = "", path[PATH_MAX];
+	unsigned long long from = 0, count = UINT64_MAX;
 	char *command = argc > 2 && !strcmp(argv[1], "-c") ? argv[2] : NULL;
 	enter_image();
 	if (!command || *command != ':')
 		return run_shell(command);
 	if (strlen(command) >= sizeof first)
 		stop(EXIT_FAULT, "the request is too long");
-	sscanf(command, "%15s %s %s", verb, first, second);
+	sscanf(command, "%15s %s %s %llu %llu", verb, first, second, &from, &count);
 	if (!strcmp(verb, ":start"))
 		return start_commands();
 	if (!strcmp(verb, ":output"))
-		return print_output(first, second);
+		return print_output(first, second, from, count);
 	if (!strcmp(verb, ":result"))
 		return print_result(strtoull(first, NULL, 10), second);
 	if (!strcmp(verb, ":probe"))

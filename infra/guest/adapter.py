@@ -140,6 +140,10 @@ class SshGuest:
             stderr = machine.output(exec_id, "stderr")
         return ended.with_output(stdout, stderr)
 
+    def output(self, name: str, exec_id: str, stream: str, start: int, limit_bytes: int) -> bytes:
+        """What a running command has printed so far, a part of it."""
+        return self._machine(name).output_so_far(exec_id, stream, start, limit_bytes)
+
     def interrupt(self, name: str, exec_id: str) -> None:
         """Kill every process of a command."""
         self._machine(name).control.say(wire.about("KILL", exec_id))

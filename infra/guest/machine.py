@@ -10,12 +10,12 @@ from typing import Protocol
 import paramiko
 
 from app.domain.machine import OUTPUT_LIMIT_BYTES
-from app.errors import EnvironmentFault, FailureKind
+from app.errors import EnvironmentFault, FailureKind, NotFound
 from infra.guest import hostkey, wire
 from infra.guest.commands import Journal
 from infra.guest.control import ControlPort
 from infra.guest.faults import connect, hung, lost
-from infra.guest.ssh import SshChannel
+from infra.guest.ssh import Finished, SshChannel
 
 _ANSWER_TIMEOUT_S = 10.0
 _OPEN_TIMEOUT_S = 30.0
@@ -128,22 +128,31 @@ class Machine:
 
     def output(self, exec_id: str, which: str) -> bytes:
         """A long stream of a command that ended, from where the guest keeps it."""
+        kept, finished = self._output(exec_id, f":output {exec_id} {which}", OUTPUT_LIMIT_BYTES)
+        if finished.exit_code:
+            raise lost(self.name, f"a command's output cannot be read: {finished.message}")
+        return kept
+
+    def output_so_far(self, exec_id: str, which: str, start: int, limit_bytes: int) -> bytes:
+        """A part of what a running command has printed. Raises NotFound where the guest has none to show."""
+        asked = f":output {exec_id} {which} {start} {limit_bytes}"
+        seen, finished = self._output(exec_id, asked, limit_bytes)
+        if finished.exit_code:
+            raise NotFound("no_output", finished.message or "its output cannot be read now")
+        return seen
+
+    def _output(self, exec_id: str, asked: str, limit_bytes: int) -> tuple[bytes, Finished]:
         kept = bytearray()
 
         def keep(data: bytes) -> None:
             kept.extend(data)
-            if len(kept) > OUTPUT_LIMIT_BYTES:
+            if len(kept) > limit_bytes:
                 raise lost(self.name, "it sends more output than it may keep", exec_id=exec_id)
 
         finished = self.channel().run(
-            f":output {exec_id} {which}",
-            sink=keep,
-            silence_s=_FETCH_SILENCE_S,
-            within_s=_FETCH_TIMEOUT_S,
+            asked, sink=keep, silence_s=_FETCH_SILENCE_S, within_s=_FETCH_TIMEOUT_S
         )
-        if finished.exit_code:
-            raise lost(self.name, f"a command's output cannot be read: {finished.message}")
-        return bytes(kept)
+        return bytes(kept), finished
 
     def _connect(self, timeout_s: float) -> SshChannel:
         """The guest starts a fresh server for us first: what an earlier connection left must not be in our way."""
