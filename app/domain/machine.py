@@ -212,6 +212,11 @@ class CommandEnd:
     victim_elsewhere: bool = False
 
 
+def tail(output: bytes) -> str:
+    """The last 4 KiB as text; NUL, which PostgreSQL's text cannot hold, is replaced like other broken bytes."""
+    return output[-TAIL_BYTES:].decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """A host's fitness as data; `missing` says in words what this host cannot do."""

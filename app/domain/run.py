@@ -8,6 +8,7 @@ from enum import StrEnum
 from app.domain.checks import Check
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState, Outcome
+from app.domain.grade import Grade
 from app.domain.ledger import Purse
 from app.domain.machine import RestoreKey, Shape
 from app.domain.money import NS_PER_SECOND
@@ -26,7 +27,10 @@ class GuestFaults(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecSpec:
-    """A command as the caller gave it; `{"sh": s}` has become `("/bin/sh", "-c", s)`."""
+    """A command as the caller gave it; `{"sh": s}` has become `("/bin/sh", "-c", s)`.
+
+    `result_required` is a grade's: one that wrote no result file has crashed, whatever its exit code.
+    """
 
     argv: tuple[str, ...]
     cwd: str | None = None
@@ -34,6 +38,7 @@ class ExecSpec:
     user: str | None = None
     timeout_ns: int = DEFAULT_TIMEOUT_NS
     environment_exit_codes: tuple[int, ...] = ()
+    result_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a fork's deciding command left behind; `seconds` are measured, never the configured limit."""
+    """What a fork's command left behind, and its grade, if one ran. Time is measured, never the configured limit."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -119,6 +124,7 @@ class Result:
     truncated: bool = False
     duration_ns: int = 0
     reward: float | None = None
+    grade: Grade | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +314,8 @@ class ExecResult:
     """A command's end, as the caller reads it. `error` is the code and message of a refused file move.
 
     `truncated` says that the texts here are not all that was printed. Where they are not even all that the guest kept,
-    a blob has that; `cut` says that the guest itself kept only head and tail.
+    a blob has that; `cut` says that the guest itself kept only head and tail. `grade` is what a grade command found:
+    read from the guest before its machine is ended.
     """
 
     exit_code: int | None = None
@@ -319,6 +326,7 @@ class ExecResult:
     truncated: bool = False
     duration_ns: int = 0
     error: tuple[str, str] | None = None
+    grade: Grade | None = None
     cut: bool = False
     stdout_blob: Blob | None = None
     stderr_blob: Blob | None = None

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from app.domain.machine import CommandEnd
-from app.domain.run import Claimed
+from app.domain.attribution import Strain
+from app.domain.egress import lost_since
+from app.domain.machine import CommandEnd, tail
+from app.domain.run import Exec, ExecSpec
 from app.errors import EnvironmentFault, FailureKind
-from app.flow._claimed import tail
 from app.ports import HostPorts
 
-# The monitor's words for a machine that was not running while its command's time was.
-STALLS = frozenset({"STOP", "BLOCK_IO_ERROR"})
 
+def environment_fault(host: HostPorts, ended: Exec, end: CommandEnd) -> EnvironmentFault | None:
+    """What of the environment spoilt this command, by evidence; None where its end is the task's own.
 
-def environment_fault(
-    host: HostPorts, claimed: Claimed, end: CommandEnd
-) -> EnvironmentFault | None:
-    """What of the environment spoilt this command, by evidence; None where its end is the task's own."""
-    name, spec = claimed.attempt.attempt_id, claimed.run.spec.exec
-    if end.exit_code is not None and spec and end.exit_code in spec.environment_exit_codes:
+    Only what happened since the command was started counts, and nothing does against one that passed.
+    """
+    name, spec = ended.attempt_id, ended.spec
+    if spec is None:
+        return None
+    if end.exit_code is not None and end.exit_code in spec.environment_exit_codes:
         return EnvironmentFault(
             FailureKind.REPORTED_BY_COMMAND,
             f"the command reported a fault of its infrastructure: exit code {end.exit_code}",
@@ -25,29 +26,12 @@ def environment_fault(
         )
     if end.exit_code == 0 and not end.timed_out:
         return None
-    broken = [line for line in host.guest.egress_log(name) if line["what"] != "refused"]
-    if broken:
-        return EnvironmentFault(
-            FailureKind.EGRESS_LOST,
-            f"an allowed target could not be reached while the command ran: {broken[-1]['target']}",
-            egress=broken[-8:],
-            **evidence_of(end),
-        )
-    if end.victim_elsewhere and not end.victim_of_own_memory:
-        return EnvironmentFault(
-            FailureKind.GUEST_OUT_OF_MEMORY,
-            "the machine's memory ran out, and a process outside of the command was killed",
-            **evidence_of(end),
-        )
-    stalls = [event.name for event in host.machines.events(name) if event.name in STALLS]
-    if end.timed_out and stalls:
-        return EnvironmentFault(
-            FailureKind.HOST_STALLED,
-            "the machine was stopped while its command's time ran",
-            stalls=stalls,
-            **evidence_of(end),
-        )
-    return None
+    strain = host.machines.strain(name, ended.exec_id)
+    return (
+        _egress_lost(host, name, strain, end)
+        or _killed_elsewhere(end)
+        or _stalled(spec, strain, end)
+    )
 
 
 def evidence_of(end: CommandEnd) -> dict[str, object]:
@@ -60,3 +44,41 @@ def evidence_of(end: CommandEnd) -> dict[str, object]:
         "stdout_tail": tail(end.stdout),
         "stderr_tail": tail(end.stderr),
     }
+
+
+def _egress_lost(
+    host: HostPorts, name: str, strain: Strain, end: CommandEnd
+) -> EnvironmentFault | None:
+    broken = lost_since(host.guest.egress_log(name), strain.began_boot_ns)
+    if not broken:
+        return None
+    return EnvironmentFault(
+        FailureKind.EGRESS_LOST,
+        f"an allowed target could not be reached while the command ran: {broken[-1]['target']}",
+        egress=broken[-8:],
+        **evidence_of(end),
+    )
+
+
+def _killed_elsewhere(end: CommandEnd) -> EnvironmentFault | None:
+    if not end.victim_elsewhere or end.victim_of_own_memory:
+        return None
+    return EnvironmentFault(
+        FailureKind.GUEST_OUT_OF_MEMORY,
+        "the machine's memory ran out, and a process outside of the command was killed",
+        victim_elsewhere=True,
+        victim_of_own_memory=False,
+        **evidence_of(end),
+    )
+
+
+def _stalled(spec: ExecSpec, strain: Strain, end: CommandEnd) -> EnvironmentFault | None:
+    if not end.timed_out or not strain.stalled(spec.timeout_ns):
+        return None
+    return EnvironmentFault(
+        FailureKind.HOST_STALLED,
+        f"the command's time ran out, and its host took {strain.lost_ns / 1e9:.1f} s of it away",
+        strain=strain.as_evidence(),
+        limit_seconds=spec.timeout_ns / 1e9,
+        **evidence_of(end),
+    )

@@ -16,7 +16,7 @@ from app.domain.checks import Check
 from app.domain.death import end_of, fault_of
 from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
-from app.domain.machine import TAIL_BYTES, CommandEnd, Death, DeathCause, Identity
+from app.domain.machine import TAIL_BYTES, Death, DeathCause, Identity, tail
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
     Claimed,
@@ -104,19 +104,26 @@ def identity_of(ports: Ports, claimed: Claimed, hostname: str) -> Identity:
     )
 
 
+def own_exec_id(purpose: ExecPurpose, attempt_id: str) -> str:
+    """The id of a run's own command on a machine: one of each purpose, found again by whoever comes after."""
+    return f"{purpose.value}_{attempt_id}"
+
+
 def launch(
     ports: Ports, host: HostPorts, claimed: Claimed, purpose: ExecPurpose, spec: ExecSpec
 ) -> None:
     """Start one of the run's own commands: the intent first, then the first byte to the guest."""
     attempt = claimed.attempt
     asked = Exec(
-        exec_id=f"{purpose.value}_{attempt.attempt_id}",
+        exec_id=own_exec_id(purpose, attempt.attempt_id),
         fork_id=claimed.fork.fork_id,
         attempt_id=attempt.attempt_id,
         project_id=claimed.fork.project_id,
         purpose=purpose,
         spec=spec,
     )
+    # What the host takes from the machine from now on is what it takes from this command.
+    host.machines.mark(attempt.attempt_id, asked.exec_id)
     begin(ports, host, claimed, asked)
 
 
@@ -135,7 +142,16 @@ def start_intended(
     """Start a command whose intent is committed. Twice is safe: the guest starts no id twice. May raise as `begin`."""
     allowed = targets(claimed.run.spec, definition_of(ports, claimed))
     told = command(claimed, spec, generation_of(claimed), allowed)
-    host.guest.start(claimed.attempt.attempt_id, exec_id, told)
+    host.guest.start(
+        claimed.attempt.attempt_id, exec_id, replace(told, grades=_graded(claimed, exec_id))
+    )
+
+
+def _graded(claimed: Claimed, exec_id: str) -> str | None:
+    """Of a run's grade: the command that it grades."""
+    name = claimed.attempt.attempt_id
+    is_grade = claimed.run.spec.grade and exec_id == own_exec_id(ExecPurpose.GRADE, name)
+    return own_exec_id(ExecPurpose.TASK, name) if is_grade else None
 
 
 def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | None = None) -> None:
@@ -167,19 +183,31 @@ def failing(ports: Ports, host: HostPorts, claimed: Claimed, phase: Phase) -> It
 
 
 def fail(
-    ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault, phase: Phase
+    ports: Ports,
+    host: HostPorts,
+    claimed: Claimed,
+    fault: EnvironmentFault,
+    phase: Phase,
+    *,
+    result: Result | None = None,
 ) -> None:
-    """Close an attempt that the environment failed: replaced where the rules allow it, else the fork ends."""
+    """Close an attempt that the environment failed: replaced where the rules allow it, else the fork ends.
+
+    `result` is what its command had left behind by then, for people to read; there is no reward in it.
+    """
     name = claimed.attempt.attempt_id
     present = patiently(ports, lambda: ports.attempts.get(name)) or claimed
+    # Before it is ended for being silent: whether it stood still, and whether its keeper lived.
+    silent = host.machines.vitals(name) if fault.kind in CHANNEL_FAULTS else None
     death = _death_behind(host, name, fault)
     if death is not None:
         reason = end_of(present, death)
-        if reason is not None:
+        if reason is not None and not _shut_down_in_its_grade(reason, phase):
             close(ports, host, claimed, reason, result=Result(reward=present.fork.result.reward))
             return
-        fault = fault_of(fault, death)
+        fault = fault_of(fault, death, host.machines.console_tail(name))
     seen = {
+        **(silent.as_evidence() if silent is not None else {}),
         "monitor_events": [event.name for event in host.machines.events(name)],
         "console_tail": host.machines.console_tail(name),
     }
@@ -190,7 +218,12 @@ def fail(
         # It was to stop anyway: a machine that is ended meanwhile has failed nobody.
         close(ports, host, claimed, then, result=Result(reward=present.fork.result.reward))
         return
-    close(ports, host, claimed, then, failed=named)
+    close(ports, host, claimed, then, failed=named, result=result)
+
+
+def _shut_down_in_its_grade(reason: EndReason, phase: Phase) -> bool:
+    """The task's command had ended by then: a shutdown is not its answer any more, and no grade came of it."""
+    return phase is Phase.GRADE and reason is EndReason.COMMAND_SHUT_DOWN
 
 
 def _death_behind(host: HostPorts, name: str, fault: EnvironmentFault) -> Death | None:
@@ -264,34 +297,17 @@ def ring_after(ports: Ports, closed: Closed, host_id: str) -> None:
     ports.bells.place()
 
 
-def kept_of(end: CommandEnd) -> ExecResult:
-    """What the row of a run's own command keeps of its end: measured time, and the last 4 KiB of each stream."""
-    return ExecResult(
-        exit_code=None if end.timed_out else end.exit_code,
-        signal=end.signal,
-        timed_out=end.timed_out,
-        stdout=tail(end.stdout),
-        stderr=tail(end.stderr),
-        truncated=end.truncated or max(len(end.stdout), len(end.stderr)) > TAIL_BYTES,
-        duration_ns=end.duration_ns,
-    )
-
-
 def result_of(kept: ExecResult) -> Result:
-    """What a report keeps of it."""
+    """What a report keeps of a command's end: measured time, and the last 4 KiB of each stream."""
+    stdout, stderr = kept.stdout.encode(), kept.stderr.encode()
     return Result(
         exit_code=kept.exit_code,
         signal=kept.signal,
-        stdout_tail=kept.stdout,
-        stderr_tail=kept.stderr,
-        truncated=kept.truncated,
+        stdout_tail=tail(stdout),
+        stderr_tail=tail(stderr),
+        truncated=kept.truncated or max(len(stdout), len(stderr)) > TAIL_BYTES,
         duration_ns=kept.duration_ns,
     )
-
-
-def tail(output: bytes) -> str:
-    """The last 4 KiB as text; NUL, which PostgreSQL's text cannot hold, is replaced like other broken bytes."""
-    return output[-TAIL_BYTES:].decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def _timed(result: Result, claimed: Claimed, gone_ns: int) -> Result:

@@ -11,22 +11,25 @@ from app.domain.run import Attempt, Claimed, Exec, ExecPurpose, ExecResult, Exec
 from app.errors import EnvironmentFault, FailureKind
 from app.flow._attribution import environment_fault, evidence_of
 from app.flow._claimed import (
+    CHANNEL_FAULTS,
     close,
     fail,
     failing,
     hand_over,
-    kept_of,
     late_results_dropped,
     launch,
+    own_exec_id,
     result_of,
     start_intended,
 )
+from app.flow._grading import after_grade, grade_began, settle_grade, task_result
 from app.flow._results import exec_result, settle_held
 from app.ports import HostPorts, Ports
 
 PING_TIMEOUT_S = 10.0
 # Commands whose end takes the fork one step on: after one, everything read before is out of date.
 DECIDING = frozenset({ExecPurpose.TEST, ExecPurpose.TASK, ExecPurpose.GRADE})
+PHASES = {ForkState.RESTORING: Phase.BARRIER, ForkState.CHECKING: Phase.TEST}
 
 
 def collect(ports: Ports, host: HostPorts, attempt_id: str) -> None:
@@ -40,10 +43,9 @@ def collect(ports: Ports, host: HostPorts, attempt_id: str) -> None:
         try:
             _collect_commands(ports, host, claimed)
         except EnvironmentFault as fault:
-            if fault.kind is FailureKind.HOST_DISK_FULL:
-                fail(ports, host, claimed, fault, _phase(claimed))
-            else:
-                _lost(ports, host, claimed, fault)
+            if fault.kind in CHANNEL_FAULTS and _is_well(host, attempt_id):
+                return
+            _fail(ports, host, claimed, fault)
 
 
 def _ours(host: HostPorts, attempt: Attempt) -> bool:
@@ -62,7 +64,7 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
             continue
         if each.purpose is ExecPurpose.TEST and claimed.fork.state is not ForkState.CHECKING:
             # A worker died between the hand-over and this note of it.
-            ports.execs.finish(claimed, replace(each, result=exec_result(end)))
+            ports.execs.finish(claimed, replace(each, result=exec_result(ports, end)))
             continue
         _settle(ports, host, claimed, each, end)
         if each.purpose in DECIDING:
@@ -89,8 +91,8 @@ def _go_on_from_result(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
     """A deciding command whose result is in its row, and nothing followed: whoever saved it was interrupted then."""
     if claimed.fork.state is not ForkState.RUNNING or claimed.run.spec.exec is None:
         return False
-    for purpose, go_on in ((ExecPurpose.GRADE, _after_grade), (ExecPurpose.TASK, _after_task)):
-        decided = ports.execs.find(f"{purpose.value}_{claimed.attempt.attempt_id}")
+    for purpose, go_on in ((ExecPurpose.GRADE, after_grade), (ExecPurpose.TASK, _after_task)):
+        decided = ports.execs.find(own_exec_id(purpose, claimed.attempt.attempt_id))
         if decided is not None and decided.result is not None:
             go_on(ports, host, claimed, decided.result)
             return True
@@ -126,7 +128,7 @@ def _settle(ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: C
         case ExecPurpose.TASK:
             _settle_task(ports, host, claimed, ended, end)
         case ExecPurpose.GRADE:
-            _settle_grade(ports, host, claimed, ended, end)
+            settle_grade(ports, host, claimed, ended, end)
         case _:
             settle_held(ports, claimed, ended, end)
 
@@ -135,7 +137,7 @@ def _settle_test(
     ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
 ) -> None:
     if end.exit_code == 0 and not end.timed_out:
-        hand_over(ports, host, claimed, replace(ended, result=exec_result(end)))
+        hand_over(ports, host, claimed, replace(ended, result=exec_result(ports, end)))
         return
     fault = EnvironmentFault(
         FailureKind.OWN_TEST_FAILED,
@@ -148,7 +150,7 @@ def _settle_test(
 def _settle_task(
     ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
 ) -> None:
-    fault = environment_fault(host, claimed, end)
+    fault = environment_fault(host, ended, end)
     if fault is not None:
         fail(ports, host, claimed, fault, Phase.EXEC)
         return
@@ -164,27 +166,11 @@ def _after_task(ports: Ports, host: HostPorts, claimed: Claimed, result: ExecRes
         launch(ports, host, claimed, ExecPurpose.GRADE, grade)
 
 
-def _settle_grade(
-    ports: Ports, host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
-) -> None:
-    if end.exit_code is not None and not end.timed_out:
-        _after_grade(ports, host, claimed, _saved(ports, claimed, ended, end))
-        return
-    fault = EnvironmentFault(
-        FailureKind.OWN_TEST_FAILED, "the grade command did not end by itself", **evidence_of(end)
-    )
-    fail(ports, host, claimed, fault, Phase.GRADE)
-
-
 def _saved(ports: Ports, claimed: Claimed, ended: Exec, end: CommandEnd) -> ExecResult:
     """Save a result before its machine is ended: it outlives whatever happens between the two."""
-    kept = kept_of(end)
+    kept = exec_result(ports, end)
     ports.execs.finish(claimed, replace(ended, result=kept))
     return kept
-
-
-def _after_grade(ports: Ports, host: HostPorts, claimed: Claimed, result: ExecResult) -> None:
-    close(ports, host, claimed, _reason(result), result=result_of(result))
 
 
 def _reason(result: ExecResult) -> EndReason:
@@ -193,16 +179,10 @@ def _reason(result: ExecResult) -> EndReason:
     return EndReason.COMMAND_PASSED if result.exit_code == 0 else EndReason.COMMAND_FAILED
 
 
-def _lost(ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault) -> None:
-    """A channel broke. First learn whether the process lives and what the keeper and the monitor saw; then name it."""
-    name = claimed.attempt.attempt_id
-    death = host.machines.death(name)
-    if death is None and _answers(host, name):
-        return
-    fail(ports, host, claimed, fault, _phase(claimed))
-
-
-def _answers(host: HostPorts, name: str) -> bool:
+def _is_well(host: HostPorts, name: str) -> bool:
+    """A channel broke. First learn whether the process lives, and whether the guest answers; then name it."""
+    if host.machines.death(name) is not None:
+        return False
     try:
         host.guest.ping(name, PING_TIMEOUT_S)
     except EnvironmentFault:
@@ -210,7 +190,10 @@ def _answers(host: HostPorts, name: str) -> bool:
     return True
 
 
-def _phase(claimed: Claimed) -> Phase:
-    if claimed.fork.state is ForkState.RESTORING:
-        return Phase.BARRIER
-    return Phase.TEST if claimed.fork.state is ForkState.CHECKING else Phase.EXEC
+def _fail(ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault) -> None:
+    if claimed.fork.state in PHASES:
+        fail(ports, host, claimed, fault, PHASES[claimed.fork.state])
+    elif grade_began(ports, claimed):
+        fail(ports, host, claimed, fault, Phase.GRADE, result=task_result(ports, claimed))
+    else:
+        fail(ports, host, claimed, fault, Phase.EXEC)

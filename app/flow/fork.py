@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.domain.checks import Check, at_barrier, marker_exit, on_channel, unsound
 from app.domain.failure import Phase
 from app.domain.ledger import START_WINDOW_NS
-from app.domain.machine import Deadline
+from app.domain.machine import Deadline, tail
 from app.domain.run import Claimed, ExecPurpose, ExecSpec
 from app.domain.spec import command, targets
 from app.errors import Conflict, EnvironmentFault, FailureKind, Unavailable
@@ -22,7 +22,6 @@ from app.flow._claimed import (
     late_results_dropped,
     launch,
     patiently,
-    tail,
     unsaved,
 )
 from app.ports import HostPorts, Ports

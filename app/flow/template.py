@@ -8,7 +8,7 @@ from app.domain.build_price import divide
 from app.domain.failure import Phase
 from app.domain.fork import EndReason
 from app.domain.ledger import START_WINDOW_NS
-from app.domain.machine import Bundle, CommandEnd, Deadline, DeathCause
+from app.domain.machine import Bundle, CommandEnd, Deadline, DeathCause, tail
 from app.domain.run import Claimed, ExecSpec, Fork
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate
 from app.domain.spec import command
@@ -21,7 +21,6 @@ from app.flow._claimed import (
     identity_of,
     late_results_dropped,
     patiently,
-    tail,
     unsaved,
 )
 from app.ids import new_id

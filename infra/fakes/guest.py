@@ -95,6 +95,13 @@ class FakeGuest:
             job.ends_ns, job.killed, job.timed_out = now, True, False
             self._world.pump()
 
+    def result(self, name: str, exec_id: str, limit_bytes: int) -> bytes | None:
+        with self._world.step("result", name):
+            file = self._world.result_of(name, exec_id)
+        if file is not None and len(file) > limit_bytes:
+            raise TooLarge("too_large", f"the result file is larger than {limit_bytes} bytes")
+        return file
+
     def upload(self, name: str, source: BinaryIO, guest_path: str, mode: int = 0o644) -> int:
         box = self._world.box(name)
         if guest_path.endswith("/") or not guest_path.startswith("/"):

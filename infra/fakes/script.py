@@ -1,7 +1,7 @@
 """The commands that a fake machine runs: `sim: 0.2s print hello exit 1`.
 
 Words, in any number: `<seconds>s` (time passes), `print TEXT`, `error TEXT`, `env NAME` (prints the variable),
-`exit N`, `signal N`, and what becomes of the machine: `crash` (its process dies), `panic`, `poweroff`, `hang`
+`exit N`, `signal N`, `result TEXT` (what a grade writes to its result file), and what becomes of the machine: `crash` (its process dies), `panic`, `poweroff`, `hang`
 (never ends, never answers), `diskfull` (its host has no room for what it wrote: it stands still). `$NAME` stands
 for the words in that variable, so that the forks of one run may do different things. Texts follow shell quoting.
 `true` and `false` are known too; anything else ends with 127, as a shell would.
@@ -36,6 +36,7 @@ class Script:
     signal: int | None = None
     stdout: str = ""
     stderr: str = ""
+    result: str | None = None
     fate: Fate = Fate.NONE
 
 
@@ -63,6 +64,7 @@ def _words(text: str, env: dict[str, str]) -> Iterator[str]:
 
 def _script(words: Iterator[str], env: dict[str, str]) -> Script:
     duration_ns, exit_code, signal, fate = 0, 0, None, Fate.NONE
+    result: str | None = None
     stdout: list[str] = []
     stderr: list[str] = []
     for word in words:
@@ -73,6 +75,8 @@ def _script(words: Iterator[str], env: dict[str, str]) -> Script:
             stdout.append(next(words))
         elif word == "error":
             stderr.append(next(words))
+        elif word == "result":
+            result = next(words)
         elif word == "env":
             stdout.append(env.get(next(words), ""))
         elif word == "exit":
@@ -87,6 +91,7 @@ def _script(words: Iterator[str], env: dict[str, str]) -> Script:
         signal,
         _lines(stdout),
         _lines(stderr),
+        result,
         fate,
     )
 

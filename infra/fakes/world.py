@@ -37,6 +37,7 @@ class Job:
     ends_ns: int
     timed_out: bool
     limit_ns: int
+    grades: bool = False
     told: bool = False
     killed: bool = False
 
@@ -199,7 +200,8 @@ class World:
             now = self.clock.boot_ns()
             timed_out = script.duration_ns > command.timeout_ns
             ends = now + min(script.duration_ns, command.timeout_ns)
-            box.jobs[exec_id] = Job(script, now, ends, timed_out, command.timeout_ns)
+            grades = command.grades is not None
+            box.jobs[exec_id] = Job(script, now, ends, timed_out, command.timeout_ns, grades)
         self.pump()
 
     def _script(self, name: str, exec_id: str, command: Command) -> Script:
@@ -226,6 +228,13 @@ class World:
             stdout=job.script.stdout.encode(),
             stderr=job.script.stderr.encode(),
         )
+
+    def result_of(self, name: str, exec_id: str) -> bytes | None:
+        """The result file of a command that was started as a grade."""
+        job = self.box(name).jobs.get(exec_id)
+        if job is None or not job.grades or job.script.result is None:
+            return None
+        return job.script.result.encode()
 
     def kill_from_outside(self, name: str, cause: DeathCause, signal: int | None = None) -> None:
         """A machine that lives ends, and nobody of ours asked for it."""
