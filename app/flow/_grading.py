@@ -76,7 +76,7 @@ def _found(
     told = _told(host, claimed, ended, end)
     if isinstance(told, EnvironmentFault):
         return told
-    if told is None and spec is not None and spec.result_required:
+    if told is None and ended.spec is not None and ended.spec.result_required:
         why = "the grade ended without writing its result"
         return EnvironmentFault(FailureKind.OWN_TEST_FAILED, why, **evidence_of(end))
     if told is not None and told.reason is not None:

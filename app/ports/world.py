@@ -217,13 +217,6 @@ class Guest(Protocol):
         """
         ...
 
-    def result(self, name: str, exec_id: str, limit_bytes: int) -> bytes | None:
-        """What a grade that ended wrote to its result file; None if it wrote none. Twice is safe.
-
-        Raises TooLarge, BadRequest(not_a_file) for what is no regular file of the directory made for this grade.
-        """
-        ...
-
     def upload(self, name: str, source: BinaryIO, guest_path: str, mode: int = 0o644) -> int:
         """Write a file (parents made) as root; bytes written. Raises BadRequest for a path that cannot be written."""
         ...
