@@ -29,6 +29,8 @@ from app.ports import HostPorts, Ports
 BARRIER_TIMEOUT_S = 30.0
 CHANNEL_TIMEOUT_S = 30.0
 PROBE_TIMEOUT_S = 30.0
+# Probes without which a fork is not apart from its siblings: then the barrier itself has failed.
+BARRIER = frozenset({"barrier", "entropy"})
 
 Step = Callable[[Ports, HostPorts, Claimed], Claimed]
 
@@ -138,12 +140,15 @@ def _contract(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
 
 
 def refuse_unsound(checks: tuple[Check, ...]) -> None:
-    """Raises EnvironmentFault(contract_broken) with what the first unsound probe saw."""
+    """Raises EnvironmentFault with what the first unsound probe saw: contract_broken, or barrier_failed where the
+    barrier was not passed or nothing was reseeded.
+    """
     broken = unsound(checks)
     if broken is None:
         return
+    kind = FailureKind.BARRIER_FAILED if broken.name in BARRIER else FailureKind.CONTRACT_BROKEN
     raise EnvironmentFault(
-        FailureKind.CONTRACT_BROKEN,
+        kind,
         f"the {broken.name} probe does not hold: {broken.seen}",
         probe=broken.name,
         seen=broken.seen,

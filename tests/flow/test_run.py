@@ -303,8 +303,16 @@ def test_duplicate_entropy_is_refused(suite: Stage) -> None:
     assert suite.run_until_final(run_id)["totals"]["passed"] == 1
 
 
+def test_a_fork_without_randomness_has_failed_its_barrier(suite: Stage) -> None:
+    suite.world.samples = SameSample(shown="0" * 32)
+    page = suite.run_until_final(suite.start(spec(count=1, environment_retries=0)))
+    (failed,) = page["environment_failures"]
+    assert (failed["kind"], failed["phase"]) == ("barrier_failed", "barrier")
+    assert failed["evidence"]["probe"] == "entropy"
+
+
 class SameSample(dict[str, str]):
     """Every machine shows this."""
 
     def get(self, key: str, default: object = None) -> str:
-        return "ab" * 16
+        return self.setdefault("shown", "ab" * 16)
