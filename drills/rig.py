@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,19 +50,23 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rigged(directory: Path) -> Iterator[Rig]:
+def rigged(
+    directory: Path, allow: str | None = None, *, environment: Mapping[str, str] | None = None
+) -> Iterator[Rig]:
     """All of it up, in a directory of its own; all of it gone at the end. Logs of an error are kept, as the demo's are.
 
+    Its forks may reach `allow`; `environment` is the stack's, over the drill's own.
     Raises subprocess.CalledProcessError, BlockingIOError as `demo.stack.running` does.
     """
     with postgres.running() as server:
         forwarder = Forwarder(server.socket)
         try:
-            environment = {
+            told = {
                 "PROMIGENCE_DATABASE_URL": server.url_by(forwarder.port),
                 "PROMIGENCE_HOST_SLOTS": str(SLOTS),
+                **(environment or {}),
             }
-            with running(directory, environment=environment) as stack:
+            with running(directory, allow, environment=told) as stack:
                 settings = load(directory)
                 places = Places(settings.dir, settings.sockets)
                 yield Rig(stack.client, places, server, forwarder)

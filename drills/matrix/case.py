@@ -1,12 +1,12 @@
 """One case of the fault matrix: what runs, how it is broken, and what has to be seen of it.
 
 How to write one. A case is one group of forks of a run, on a busybox of 128 MiB. Most faults are a line of shell: the
-task's own `command`, the `hook` that runs after the barrier, or the snapshot's own `test`. A fault from outside is a
-`cause`: a function that gets the `Scene` (stack, rows, machines' pids and directories), runs in a thread of its own
-from the moment the run has started, and waits for what it needs with `scene.until(...)`, never with a bare sleep. What
-has to stand before the run starts (a listener, a spoilt file) is `around`, a context manager over the run's whole
-life; it puts everything back. What only the case itself can judge (a counter outside of the guest) is `also`, after
-the end.
+task's own `command`, its `grade`, the `hook` that runs after the barrier, or the snapshot's own `test`. A fault from
+outside is a `cause`: a function that gets the `Scene` (stack, rows, machines' pids and directories), runs in a thread
+of its own from the moment the run has started, and waits for what it needs with `scene.until(...)`, never with a bare
+sleep. What has to stand before the run starts (a listener, a spoilt file) is `around`, a context manager over the
+run's whole life; it puts everything back. What only the case itself can judge (a counter outside of the guest) is
+`also`, after the end.
 
 Cases with equal `terms` share one run; in each run two healthy siblings live at the same time, and have to end as they
 should. A case that breaks more than its own machine (a worker, Redis, the database, the host) is `alone`: its run is
@@ -34,7 +34,7 @@ FINAL_WITHIN_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One piece of evidence that has to be there: `holds` is asked about the value under `key`, None if it is missing."""
+    """A piece of evidence that has to be there: `holds` is asked of the value under `key`, None where there is none."""
 
     key: str
     want: str
@@ -79,6 +79,7 @@ class Expect:
     reward: float | None = None
     evidence: tuple[Fact, ...] = ()
     output: str | None = None
+    truncated: bool | None = None
     cost: Part | None = None
     attempts: int = 1
     failed: tuple[str, ...] | None = None
@@ -123,15 +124,16 @@ class Template:
 class Terms:
     """What a run is started with, the same for all cases in it. Faults are not replaced unless a case is about that.
 
-    `egress` lets the forks reach the drill's own servers (`$POLICY`, `$POLICY_REFUSED`, `$POLICY_RESET`,
-    `$POLICY_SILENT`). With `hold_s` there is no command: the cause talks to the fork.
+    `egress` lets the forks reach the drill's own servers (`policy.py`), whose names are in their environment. With
+    `grade` each fork's own `grade` is run after its command. With `hold_s` there is no command: the cause talks to the
+    fork.
     """
 
     timeout_s: float = 60.0
     environment_exit_codes: tuple[int, ...] = ()
     cwd: str | None = None
     user: str | None = None
-    grade: str | None = None
+    grade: bool = False
     grade_timeout_s: float = 20.0
     hold_s: float | None = None
     verify_each: bool = False
@@ -159,6 +161,7 @@ class Case:
     command: str = "exit 0"
     hook: str = ""
     test: str = ""
+    grade: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     terms: Terms = ORDINARY
     template: Template = PLAIN

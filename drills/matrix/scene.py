@@ -17,7 +17,7 @@ from drills.watch import Seen, Watch
 
 Found = TypeVar("Found")
 
-LOOK_S = 0.05
+LOOK_S = 0.1
 WITHIN_S = 30.0
 _REDIS_S = 5.0
 _FORKS = 'SELECT fork_id, "index", state FROM fork WHERE run_id = %s AND key = %s ORDER BY "index"'
@@ -25,6 +25,7 @@ _LAST_ATTEMPT = (
     "SELECT attempt_id, number, intent, closed_boot_ns FROM attempt"
     " WHERE fork_id = %s ORDER BY number DESC LIMIT 1"
 )
+_OWNER = "SELECT fork_id, run_id FROM attempt WHERE attempt_id = %s"
 _COMMAND = "SELECT state FROM exec WHERE fork_id = %s AND purpose = %s ORDER BY exec_id"
 
 
@@ -61,6 +62,10 @@ class Scene:
     over: threading.Event = field(default_factory=threading.Event)
     notes: dict[str, Any] = field(default_factory=dict)
 
+    def note(self, name: str, value: object = True) -> None:
+        """Keep what a cause saw, for the case's own judgement."""
+        self.notes[name] = value
+
     def until(
         self, look: Callable[[], Found | None], what: str, within_s: float = WITHIN_S
     ) -> Found:
@@ -87,6 +92,13 @@ class Scene:
         """The fork's latest attempt: `attempt_id`, `number`, `intent`, `closed_boot_ns`; None before the first."""
         found = self.rows(_LAST_ATTEMPT, self.fork(number)["fork_id"])
         return found[0] if found else None
+
+    def number_of(self, attempt_id: str) -> int | None:
+        """Which of the case's forks has this machine; None if none has. Knows it before `run_id` does."""
+        for owner in self.rows(_OWNER, attempt_id):
+            forks = [row["fork_id"] for row in self.rows(_FORKS, owner["run_id"], self.case_name)]
+            return forks.index(owner["fork_id"]) if owner["fork_id"] in forks else None
+        return None
 
     def machine(self, number: int = 0, within_s: float = WITHIN_S) -> Machine:
         """The living machine of the fork's latest attempt, waited for."""

@@ -1,0 +1,165 @@
+"""`make drill-faults`: every kind of failure caused for real, and whether it was called what it is.
+
+    python -m drills.matrix [--only PATTERN] [--quick] [--json] [--list]
+
+A line a case on standard error, a summary on standard output, and with `--json` a last line that is one JSON object.
+Exit status 0 when every case was caused and called what it is, its siblings were unharmed, every account adds up and
+nothing was left behind; else 1, and the stack's logs are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.markup import escape
+
+from demo.stack import ENDING, keep_logs, kept_logs
+from drills.leavings import left, settled
+from drills.matrix import policy, told
+from drills.matrix.batch import Batch, Played, build, play, waves
+from drills.matrix.case import Case
+from drills.matrix.collect import cases
+from drills.rig import Rig, rigged
+from drills.watch import Watch, watching
+from promigence import PromigenceError
+
+DIRECTORY = Path(".promigence/matrix")
+# Cases that wait for a limit hold no one else up.
+ENVIRONMENT = {"PROMIGENCE_FORKS_AT_ONCE": "8"}
+SETTLED_WITHIN_S = 90
+
+
+def main() -> int:
+    """The program; its exit status."""
+    given = _given()
+    chosen = [case for case in cases() if _chosen(case, given)]
+    if given.list:
+        print("\n".join(f"{case.name:<34} {told.named(case)}" for case in chosen))
+        return 0
+    console = Console(stderr=True, soft_wrap=True)
+    for number in ENDING:
+        signal.signal(number, _interrupt)
+    began = time.monotonic()
+    try:
+        played, leaks = _play_all(chosen, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; the stack is stopped")
+        return 130
+    except BlockingIOError:
+        console.print("a demo or another drill runs in this checkout; its stack is left alone")
+        return 1
+    except (PromigenceError, subprocess.SubprocessError) as error:
+        console.print(f"[red]{escape(str(error))}[/red]; logs: {kept_logs(DIRECTORY)}")
+        return 1
+    summary = told.summed_up(played, leaks, time.monotonic() - began)
+    _tell(summary, console)
+    print(told.in_words(summary))
+    if given.json:
+        print(json.dumps(summary))
+    return 0 if told.held(summary) else 1
+
+
+def _given() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="drills.matrix", description="the fault matrix")
+    parser.add_argument("--only", default="*", help="cases by name; * and ? as in file names")
+    parser.add_argument("--quick", action="store_true", help="only those that CI runs")
+    parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    parser.add_argument("--list", action="store_true", help="say which cases there are, run none")
+    given = parser.parse_args()
+    if not any(_chosen(case, given) for case in cases()):
+        parser.error("no case has such a name")
+    return given
+
+
+def _chosen(case: Case, given: argparse.Namespace) -> bool:
+    patterns = str(given.only).split(",")
+    named = any(fnmatch.fnmatch(case.name, pattern) for pattern in patterns)
+    return named and (case.quick or not given.quick)
+
+
+def _play_all(
+    chosen: Sequence[Case], console: Console
+) -> tuple[list[tuple[Batch, Played]], list[str]]:
+    """Wave after wave on one stack, then what is left behind."""
+    results: list[tuple[Batch, Played]] = []
+    with (
+        policy.serving() as servers,
+        rigged(DIRECTORY, "127.0.0.1:*", environment=ENVIRONMENT) as rig,
+        watching(rig.machines) as watch,
+    ):
+        here = frozenset(left(rig, frozenset(), frozenset()))
+        with console.status("building the snapshots"):
+            build(rig, chosen)
+        for wave in waves(chosen):
+            results += _play_wave(rig, watch, servers, wave, console)
+        with console.status("looking for what was left behind"):
+            names = frozenset(watch.seen())
+            leaks = settled(lambda: left(rig, names, here), SETTLED_WITHIN_S)
+        if leaks or not all(_went_well(each) for _, each in results):
+            keep_logs(DIRECTORY)
+            console.print(f"the stack's logs: {kept_logs(DIRECTORY)}", highlight=False)
+    return results, leaks
+
+
+def _play_wave(
+    rig: Rig, watch: Watch, servers: Mapping[str, str], wave: Sequence[Batch], console: Console
+) -> list[tuple[Batch, Played]]:
+    """Its runs side by side; each case is told as soon as its run is over."""
+    over = threading.Event()
+    results = []
+    names = ", ".join(case.name for batch in wave for case in batch.cases)
+    with console.status(escape(names[:100])), ThreadPoolExecutor(len(wave)) as pool:
+        try:
+            playing = {pool.submit(play, rig, watch, servers, each, over): each for each in wave}
+            for future in as_completed(playing):
+                batch, played = playing[future], future.result()
+                results.append((batch, played))
+                _tell_played(played, console)
+        except BaseException:
+            # Whatever it is, no run is waited for any longer.
+            over.set()
+            raise
+    return results
+
+
+def _tell_played(played: Played, console: Console) -> None:
+    for verdict in played.verdicts:
+        style = "green" if verdict.held else "red"
+        console.print(f"[{style}]{escape(told.line(verdict))}[/{style}]", highlight=False)
+    for said in (*played.harmed, *played.accounts):
+        console.print(f"[red]  the rest of the run: {escape(said)}[/red]", highlight=False)
+
+
+def _tell(summary: dict[str, object], console: Console) -> None:
+    """Everything that was wrong, once more, at the end."""
+    wrong = summary["wrong"]
+    assert isinstance(wrong, dict)
+    for name, lines in wrong.items():
+        for said in lines:
+            console.print(f"[red]{escape(f'{name}: {said}')}[/red]", highlight=False)
+
+
+def _went_well(played: Played) -> bool:
+    told_wrong = played.harmed or played.accounts
+    return not told_wrong and all(verdict.held for verdict in played.verdicts)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """A polite end is an interruption: the stack is stopped on the way out."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

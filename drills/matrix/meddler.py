@@ -1,0 +1,149 @@
+"""Somebody on the wire between a worker and a guest's control port, who changes what the one tells the other.
+
+A machine's `control.sock` is there from before its hypervisor starts until it is dead, and its worker connects only
+when the machine is restored. In between the meddler puts a socket of its own in its place. Lines that no rule changes
+go through as they are, so a machine that is meddled with works in every other respect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drills.matrix.scene import NotCaused, Scene
+from infra.qemu.home import connect, listen
+
+# What becomes of one line: itself, another, several, or nothing. It has no end of line.
+Rule = Callable[[bytes], bytes | None]
+
+_POLL_S = 0.01
+_CONNECT_S = 5.0
+_CHUNK_BYTES = 65536
+
+
+def untouched(line: bytes) -> bytes:
+    """The rule that changes nothing."""
+    return line
+
+
+def field(line: bytes, name: str) -> bytes:
+    """The value of `name=...` in a line; nothing where there is none."""
+    for word in line.split(b" "):
+        if word.startswith(name.encode() + b"="):
+            return word.partition(b"=")[2]
+    return b""
+
+
+def with_field(line: bytes, name: str, value: bytes) -> bytes:
+    """The line with another value for `name`."""
+    words = line.split(b" ")
+    start = name.encode() + b"="
+    return b" ".join(start + value if word.startswith(start) else word for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Meddling:
+    """What is done to the lines of one machine: those that it is told, and those that it says."""
+
+    told: Rule = untouched
+    said: Rule = untouched
+
+
+@contextlib.contextmanager
+def meddling(scene: Scene, how: Callable[[int], Meddling]) -> Iterator[None]:
+    """On the wire of every machine of the case's forks that starts while the block runs; `how` gets a fork's number."""
+    meddler = _Meddler(scene, how)
+    thread = threading.Thread(target=meddler.run, name=f"meddler-{scene.case_name}")
+    thread.start()
+    try:
+        yield
+    finally:
+        meddler.over.set()
+        thread.join()
+        meddler.hang_up()
+
+
+class _Meddler:
+    def __init__(self, scene: Scene, how: Callable[[int], Meddling]) -> None:
+        self._scene = scene
+        self._how = how
+        self._known = set(_names(scene.rig.machines))
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):
+            # A machine is restored in a tenth of a second: whoever is late has shown nothing.
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        while not self.over.wait(_POLL_S):
+            for name in _names(self._scene.rig.machines) - self._known:
+                home = self._scene.rig.machines / name
+                if (home / "control.sock").exists():
+                    self._known.add(name)
+                    self._meet(name, home)
+
+    def hang_up(self) -> None:
+        """End all connections, and the threads that carry them."""
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _meet(self, name: str, home: Path) -> None:
+        number = self._scene.number_of(name)
+        if number is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self._stand_between(home, self._how(number))
+
+    def _stand_between(self, home: Path, how: Meddling) -> None:
+        server = listen(home / "meddler.sock")
+        self._sockets.append(server)
+        (home / "control.sock").rename(home / "guest.sock")
+        (home / "meddler.sock").rename(home / "control.sock")
+        self._start(self._accept, server, home / "guest.sock", how)
+
+    def _accept(self, server: socket.socket, guest: Path, how: Meddling) -> None:
+        """Whoever holds the machine connects; after a worker's crash another does."""
+        with contextlib.suppress(OSError):
+            while True:
+                above, _ = server.accept()
+                below = connect(guest, _CONNECT_S)
+                below.settimeout(None)
+                self._sockets += [above, below]
+                self._start(_carry, above, below, how.told)
+                self._start(_carry, below, above, how.said)
+
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+def _carry(source: socket.socket, sink: socket.socket, rule: Rule) -> None:
+    """Line by line, until one side hangs up or a rule gives up; then the other is hung up on, too."""
+    rest = b""
+    with contextlib.suppress(OSError, NotCaused):
+        while chunk := source.recv(_CHUNK_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                changed = rule(line)
+                if changed is not None:
+                    sink.sendall(changed + b"\n")
+    for each in (source, sink):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def _names(machines: Path) -> set[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return {entry.name for entry in os.scandir(machines)}
+    return set()
