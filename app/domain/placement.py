@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from app.domain.machine import Fingerprint, Shape
+from app.domain.quarantine import Quarantine
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,12 @@ class Host:
     alive: bool = True
     draining: bool = False
     heartbeat_age_ns: int = 0
+    quarantine: Quarantine | None = None
+
+    @property
+    def takes_forks(self) -> bool:
+        """Whether it may get any at all, room apart."""
+        return self.alive and not self.draining and self.quarantine is None
 
     def reserve(self, shape: Shape) -> Host:
         return replace(
@@ -57,38 +64,37 @@ class Placement:
 
 
 def choose(waiting: Iterable[Waiting], hosts: Iterable[Host]) -> tuple[Placement, ...]:
-    """Place what fits, in order; a fork that fits nowhere waits and holds up only what needs the same room."""
+    """Place what fits, in order; a fork that fits nowhere waits and holds up only what needs the same room.
+
+    A host at fault for an earlier attempt is not given the fork again while another could ever take it, be that full
+    now; if there is none, a second try here is better than an hour's wait for nothing.
+    """
     left = {host.host_id: host for host in hosts}
     chosen = []
     for fork in waiting:
+        again = _only_avoided(fork, left.values())
         best = max(
-            (host for host in left.values() if unfit(fork, host) is None),
+            (host for host in left.values() if unfit(fork, host, again=again) is None),
             key=lambda host: _preference(fork, host),
             default=None,
         )
         if best is None:
             continue
         left[best.host_id] = best.reserve(fork.shape)
-        warm = "warm here" if fork.bundle_id in best.mounted else "has room"
-        chosen.append(
-            Placement(
-                fork.fork_id,
-                best.host_id,
-                fork.shape,
-                f"{warm}; {best.free_slots} free slots before it",
-                fork.build_id,
-            )
-        )
+        reason = _reason(fork, best)
+        chosen.append(Placement(fork.fork_id, best.host_id, fork.shape, reason, fork.build_id))
     return tuple(chosen)
 
 
-def unfit(fork: Waiting, host: Host) -> str | None:
-    """Why a fork cannot go to a host now; None when it can."""
+def unfit(fork: Waiting, host: Host, *, again: bool = False) -> str | None:
+    """Why a fork cannot go to a host now; None when it can. `again`: also to one that failed it."""
     if not host.alive:
         return "no heartbeat"
     if host.draining:
         return "draining"
-    if host.host_id in fork.avoid_hosts:
+    if host.quarantine is not None:
+        return f"in quarantine: {host.quarantine.reason}"
+    if host.host_id in fork.avoid_hosts and not again:
         return "an earlier attempt failed here"
     if fork.restore_key is not None and not serves(host, fork.restore_key):
         return f"cannot restore {fork.restore_key}"
@@ -111,6 +117,26 @@ def slots_for(shape: Shape, host: Host, *, free: bool) -> int:
     disk = host.free_disk_gib if free else host.fingerprint.disk_gib
     count = host.free_slots if free else host.slots
     return max(0, min(count, memory // shape.memory_mib, disk // shape.disk_gib))
+
+
+def _only_avoided(fork: Waiting, hosts: Iterable[Host]) -> bool:
+    """Whether no host but those that failed it could take this fork, were they empty."""
+    return bool(fork.avoid_hosts) and not any(
+        _could_take(fork, host) for host in hosts if host.host_id not in fork.avoid_hosts
+    )
+
+
+def _could_take(fork: Waiting, host: Host) -> bool:
+    serving = fork.restore_key is None or serves(host, fork.restore_key)
+    return host.takes_forks and serving and slots_for(fork.shape, host, free=False) > 0
+
+
+def _reason(fork: Waiting, host: Host) -> str:
+    warm = "warm here" if fork.bundle_id in host.mounted else "has room"
+    reason = f"{warm}; {host.free_slots} free slots before it"
+    if host.host_id in fork.avoid_hosts:
+        reason += "; an earlier attempt failed here, and no other host could take it"
+    return reason
 
 
 def _preference(fork: Waiting, host: Host) -> tuple[bool, int, str]:

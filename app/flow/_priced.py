@@ -90,7 +90,8 @@ def _concurrency(
     able = [
         host
         for host in hosts
-        if host.alive and all(serves(host, str(snapshot.restore_key)) for snapshot in snapshots)
+        if host.takes_forks
+        and all(serves(host, str(snapshot.restore_key)) for snapshot in snapshots)
     ]
     # Of a step of several shapes the one that needs most room counts: a promise that holds for every mix.
     largest = Shape(

@@ -88,9 +88,9 @@ class _Room:
         who = "1 fork waits" if count == 1 else f"{count} forks wait"
         if self.project.free_forks == 0:
             return f"{who}: the project's limit of {self.project.max_forks} at once is reached"
-        able = [host for host in self.hosts if host.alive and not host.draining]
+        able = [host for host in self.hosts if host.takes_forks]
         if not able:
-            return "no host is up"
+            return self._none_takes()
         if first.restore_key is not None:
             able = [host for host in able if serves(host, first.restore_key)]
         if not able:
@@ -99,3 +99,15 @@ class _Room:
         if self.project.max_forks is not None:
             slots = min(slots, self.project.max_forks)
         return f"{who} for one of {slots} slots to become free"
+
+    def _none_takes(self) -> str:
+        """Why no host gets any fork; one in quarantine is named with its reason, for it says what to mend."""
+        shut = [host for host in self.hosts if host.alive and host.quarantine is not None]
+        if not shut:
+            return "no host is up"
+        named = "; ".join(
+            f"{host.host_id} is in quarantine: {host.quarantine.reason}"
+            for host in shut[:3]
+            if host.quarantine is not None
+        )
+        return f"no host takes forks: {named}"

@@ -30,7 +30,7 @@ from infra.store.rows import (
     save,
 )
 from infra.store.schema import LedgerKind
-from infra.store.tables import attempts, forks, is_live, is_open, is_queued, samples
+from infra.store.tables import attempts, forks, hosts, is_live, is_open, is_queued, samples
 
 
 class Attempts:
@@ -178,11 +178,17 @@ def _coming_up(at: Connection, host_id: str) -> int:
 
 
 def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | None:
-    """The next fork placed here that no other worker is claiming; a template only by its id."""
+    """The next fork placed here that no other worker is claiming; a template only by its id.
+
+    None on a host in quarantine: what is placed there is about to be taken off it.
+    """
     chosen = forks.c.role == Role.FORK if fork_id is None else forks.c.fork_id == fork_id
+    shut = select(hosts.c.host_id).where(
+        hosts.c.host_id == host_id, hosts.c.quarantine.is_not(None)
+    )
     row = at.execute(
         select(forks)
-        .where(forks.c.host_id == host_id, is_queued, chosen)
+        .where(forks.c.host_id == host_id, is_queued, chosen, ~shut.exists())
         .order_by(forks.c.queued_ns, forks.c.index)
         .limit(1)
         .with_for_update(key_share=True, skip_locked=True)

@@ -24,6 +24,7 @@ from app.domain.run import (
     RunState,
 )
 from app.errors import EnvironmentFault, FailureKind
+from infra.store import quarantine
 from infra.store.ending import build_of, end_run_if_done, ended
 from infra.store.fence import held
 from infra.store.money import Entry, book
@@ -134,6 +135,7 @@ def _close(
     _save_attempt(at, ending, closing, split)
     lost = _lose_execs(at, ending.attempt, closing.failure)
     _join(at, run, ending, more_forks)
+    quarantine.count(at, ending.fork, ending.attempt, closing.failure, ending.now_ns)
     give_back(at, [ending.fork])
     run = end_run_if_done(at, run, ending.now_ns)
     return Closed(fork.state, run.state is RunState.ENDED, build_of(at, run.run_id), lost)

@@ -10,7 +10,9 @@ from sqlalchemy import Connection, Select, func, or_, select, update
 from app.domain.machine import Fingerprint
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
 from app.domain.placement import Host, Placement, Waiting
+from app.domain.quarantine import Quarantine
 from app.errors import NotFound
+from infra.store import quarantine
 from infra.store.engine import AnyRow, Database, insert_new, locked, pages
 from infra.store.room import Place, give_back, reserve
 from infra.store.rows import NEEDS, lock_forks, shape_of, waiting_of
@@ -33,7 +35,12 @@ class Hosts:
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
             whole = _whole(fingerprint, slots) | {"heartbeat_ns": now_ns}
-            new = whole | {"host_id": fingerprint.host_id, "mounted": ()}
+            new = whole | {
+                "host_id": fingerprint.host_id,
+                "mounted": (),
+                "strikes": quarantine.NO_STRIKES,
+                "self_tests": 0,
+            }
             if insert_new(at, hosts, new):
                 return
             at.execute(locked(select(hosts).where(hosts.c.host_id == fingerprint.host_id)))
@@ -89,12 +96,30 @@ class Hosts:
     def unassign_dead(self) -> int:
         with self._database.write() as at:
             silent_ns = self._database.now_ns(at) - ALIVE_NS
-            dead = select(hosts.c.host_id).where(hosts.c.heartbeat_ns < silent_ns)
-            leaving = lock_forks(at, is_queued, forks.c.host_id.in_(dead))
+            shut = or_(hosts.c.heartbeat_ns < silent_ns, hosts.c.quarantine.is_not(None))
+            leaving = lock_forks(
+                at, is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut))
+            )
             for page in pages([fork.fork_id for fork in leaving]):
                 at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(host_id=None))
             give_back(at, leaving)
             return len(leaving)
+
+    def quarantine(self, host_id: str, reason: str) -> None:
+        with self._database.write() as at:
+            quarantine.shut(at, host_id, reason, self._database.now_ns(at))
+
+    def release(self, host_id: str) -> bool:
+        with self._database.write() as at:
+            return quarantine.lift(at, host_id)
+
+    def begin_test(self, host_id: str) -> Quarantine | None:
+        with self._database.write() as at:
+            return quarantine.begin_test(at, host_id, self._database.now_ns(at))
+
+    def end_test(self, host_id: str, begun: Quarantine, seen: str, *, passed: bool) -> bool:
+        with self._database.write() as at:
+            return quarantine.end_test(at, host_id, begun, seen, passed=passed)
 
     def placed(self) -> tuple[tuple[str, str, int], ...]:
         build_id = func.coalesce(builds.c.build_id, "").label("build_id")
@@ -142,6 +167,7 @@ def _host(row: AnyRow, now_ns: int) -> Host:
         mounted=row.mounted,
         alive=now_ns - row.heartbeat_ns <= ALIVE_NS,
         heartbeat_age_ns=max(0, now_ns - row.heartbeat_ns),
+        quarantine=row.quarantine,
     )
 
 
@@ -190,7 +216,11 @@ def _fitting(
     rows = at.execute(
         locked(select(hosts).where(hosts.c.host_id.in_(named)).order_by(hosts.c.host_id))
     )
-    left = {row.host_id: (row.free_memory_mib, row.free_disk_gib, row.free_slots) for row in rows}
+    left = {
+        row.host_id: (row.free_memory_mib, row.free_disk_gib, row.free_slots)
+        for row in rows
+        if row.quarantine is None
+    }
     fitting = []
     for each in placements:
         memory, disk, slots = left.get(each.host_id, (0, 0, 0))

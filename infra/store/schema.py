@@ -15,6 +15,7 @@ from app.domain.checks import Check
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.machine import Fingerprint, RestoreKey
+from app.domain.quarantine import Quarantine, Strike
 from app.domain.quote import Quote
 from app.domain.run import (
     ExecPurpose,
@@ -133,9 +134,11 @@ class LabelRow(Row, table=True):
 
 
 class HostRow(Row, table=True):
+    """`strikes` are the failures in a row that speak against it, `self_tests` those since a fork was handed over."""
+
     __tablename__ = "host"
     __table_args__ = (
-        *not_negative("free_memory_mib", "free_disk_gib", "free_slots"),
+        *not_negative("free_memory_mib", "free_disk_gib", "free_slots", "self_tests"),
         CheckConstraint(
             "free_memory_mib <= memory_mib AND free_disk_gib <= disk_gib AND free_slots <= slots",
             name="no_more_free_than_there_is",
@@ -152,6 +155,9 @@ class HostRow(Row, table=True):
     free_slots: int
     mounted: Words = as_json(Words)
     heartbeat_ns: int = big()
+    strikes: tuple[Strike, ...] = as_json(tuple[Strike, ...])
+    self_tests: int = 0
+    quarantine: Quarantine | None = as_json(Quarantine, default=None)
 
 
 class ForkRow(Row, table=True):

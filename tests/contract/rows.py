@@ -11,7 +11,7 @@ from app.domain.account import month_of
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.money import NS_PER_SECOND
-from app.domain.placement import choose
+from app.domain.placement import Host, choose
 from app.domain.run import Claimed, Closed, Closing, Fork, Result, Run
 from infra.fakes.clock import ManualClock
 from infra.store import Stores
@@ -46,8 +46,12 @@ class Rows:
         return run
 
     def place(self) -> int:
+        return self.place_on(self.store.hosts.list())
+
+    def place_on(self, seen: tuple[Host, ...]) -> int:
+        """By what was seen of the hosts, be that old."""
         waiting = self.store.hosts.waiting(10_000)
-        return len(self.store.hosts.assign(choose(waiting, self.store.hosts.list())))
+        return len(self.store.hosts.assign(choose(waiting, seen)))
 
     def open(self, host_id: str = a.HOST, claim: str = "worker1", at_s: float = 0) -> Claimed:
         opened = self.try_open(host_id, claim, at_s)

@@ -121,6 +121,7 @@ BREAKS: dict[str, str | Copy] = {
     "ck_host_free_memory_mib_not_negative": "UPDATE host SET free_memory_mib = -1",
     "ck_host_free_disk_gib_not_negative": "UPDATE host SET free_disk_gib = -1",
     "ck_host_no_more_free_than_there_is": "UPDATE host SET free_slots = slots + 1",
+    "ck_host_self_tests_not_negative": "UPDATE host SET self_tests = -1",
     "pk_host": Copy("host"),
     # Limits of projects.
     "ck_project_live_forks_not_negative": "UPDATE project SET live_forks = -1",

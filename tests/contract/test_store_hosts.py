@@ -174,6 +174,7 @@ def test_waiting_too_long_is_a_failure_of_the_environment(rows: Rows) -> None:
         {
             "host": a.HOST,
             "alive": False,
+            "quarantine": None,
             "slots": 1,
             "free_slots": 0,
             "free_memory_mib": 15 * 512,

@@ -6,12 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.domain.machine import Accelerator, Fingerprint, RestoreKey, Shape
 from app.domain.placement import Host, Waiting, choose, slots_for, unfit
+from app.domain.quarantine import Quarantine
 
 KEY = RestoreKey("qemu-10", "pc-q35-10.0", Accelerator.TCG, "qemu64")
 SHAPE = Shape(1, 512, 4)
+SHUT = Quarantine("it broke 3 forks in a row", (), (), 0, 0)
 
 
 def host(name: str = "a", **more: object) -> Host:
@@ -45,6 +49,7 @@ def test_a_fork_that_fits_nowhere_holds_up_nobody_else() -> None:
     [
         ({"alive": False}, {}, "heartbeat"),
         ({"draining": True}, {}, "draining"),
+        ({"quarantine": SHUT}, {}, "in quarantine: it broke 3"),
         ({}, {"avoid_hosts": ("a",)}, "earlier attempt"),
         ({}, {"restore_key": "other/x/kvm/y"}, "cannot restore"),
         ({"free_slots": 0}, {}, "memory"),
@@ -59,3 +64,66 @@ def test_slots_are_bounded_by_memory_disk_and_count() -> None:
     assert slots_for(SHAPE, host(), free=False) == 8
     assert slots_for(Shape(1, 2048, 4), host(), free=False) == 2
     assert slots_for(Shape(1, 512, 60), host(), free=True) == 1
+
+
+def test_a_host_that_failed_a_fork_is_passed_over_while_another_could_ever_take_it() -> None:
+    full = host("b", free_slots=0)
+    assert choose([waiting(avoid_hosts=("a",))], [host("a"), full]) == ()
+    (placed,) = choose([waiting(avoid_hosts=("a",))], [host("a"), host("b")])
+    assert placed.host_id == "b"
+    assert "earlier attempt" not in placed.reason
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"alive": False},
+        {"draining": True},
+        {"quarantine": SHUT},
+        {"slots": 0, "free_slots": 0},
+    ],
+)
+def test_where_no_other_could_ever_take_it_a_second_try_is_better_than_none(
+    other: dict[str, Any],
+) -> None:
+    (placed,) = choose([waiting(avoid_hosts=("a",))], [host("a"), host("b", **other)])
+    assert placed.host_id == "a"
+    assert "an earlier attempt failed here, and no other host could take it" in placed.reason
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+HOSTS = st.lists(
+    st.builds(
+        host,
+        NAMES,
+        alive=st.booleans(),
+        draining=st.booleans(),
+        quarantine=st.sampled_from([None, SHUT]),
+        slots=st.integers(0, 3),
+        free_slots=st.just(0) | st.just(3),
+    ),
+    unique_by=lambda each: each.host_id,
+).map(lambda found: [replace(each, free_slots=min(each.slots, each.free_slots)) for each in found])
+AVOIDED = st.lists(NAMES, unique=True).map(tuple)
+
+
+@given(HOSTS, st.lists(AVOIDED, max_size=6))
+def test_nobody_is_placed_where_forks_are_not_taken_and_nobody_is_stranded(
+    hosts: list[Host], avoided: list[tuple[str, ...]]
+) -> None:
+    forks = [waiting(number, avoid_hosts=each) for number, each in enumerate(avoided)]
+    placed = {each.fork_id: each for each in choose(forks, hosts)}
+    left = {each.host_id: each.free_slots for each in hosts}
+    for each in placed.values():
+        left[each.host_id] -= 1
+    assert all(slots >= 0 for slots in left.values())
+    for fork in forks:
+        able = {each.host_id for each in hosts if each.takes_forks and each.slots > 0}
+        wanted = able - set(fork.avoid_hosts) or able
+        if fork.fork_id in placed:
+            assert placed[fork.fork_id].host_id in wanted
+            again = placed[fork.fork_id].host_id in fork.avoid_hosts
+            assert again == ("an earlier attempt" in placed[fork.fork_id].reason)
+        else:
+            # It waits for a place to become free, and for nothing else.
+            assert not any(left[name] for name in wanted)
