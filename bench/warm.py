@@ -13,9 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.domain.checks import at_barrier, marker_exit, on_channel
+from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsound
 from app.domain.machine import Bundle, Shape
-from app.flow.fork import refuse_unsound
 from bench.figures import Figure, Result, ratio, rounds
 from bench.pause import figures as pause_figures
 from bench.rig import ANSWER_TIMEOUT_S, Pause, Rig

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.flow import recover
+from app.flow import recover, selftest
 from app.ports import HostPorts, Ports
 from workers.pace import steadily
 
@@ -52,6 +52,7 @@ def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
         _pace("host", lambda: recover.watch_host(ports, host), stop, 1.0),
         _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
         _pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S),
+        _pace("selftest", lambda: _self_test(ports, host), stop, SWEEP_PERIOD_S),
         _pace("reap", lambda: recover.reap(ports, host), stop, REAP_PERIOD_S),
     ]
     try:
@@ -62,6 +63,14 @@ def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
         stop.set()
         for pace in paces:
             pace.join(timeout=5)
+
+
+def _self_test(ports: Ports, host: HostPorts) -> None:
+    """A test takes up to a minute, so it has a pace of its own; it is due only while this host is in quarantine."""
+    tested = selftest.run(ports, host)
+    if tested is not None:
+        said = log.info if tested.released else log.warning
+        said("host_self_tested", released=tested.released, seen=tested.seen)
 
 
 def _pace(

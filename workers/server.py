@@ -19,6 +19,7 @@ from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
 from workers.command import HERE, Dir, Json, ports_of
+from workers.hosts import hosts
 from workers.projects import projects
 from workers.rates import rates
 from workers.usage import usage
@@ -33,6 +34,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
 app.add_typer(keys, name="keys")
 app.add_typer(projects, name="projects")
+app.add_typer(hosts, name="hosts")
 app.add_typer(rates, name="rates")
 app.command()(usage)
 

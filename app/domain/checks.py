@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.machine import Awake, Identity, Probe
+from app.errors import EnvironmentFault, FailureKind
 
 CLOCK_TOLERANCE_NS = 2_000_000_000
+# Probes without which a fork is not apart from its siblings: then the barrier itself has failed.
+BARRIER = frozenset({"barrier", "entropy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,22 @@ def marker_exit(marker: str) -> int:
 def unsound(checks: tuple[Check, ...]) -> Check | None:
     """The first probe that does not hold."""
     return next((check for check in checks if not check.sound), None)
+
+
+def refuse_unsound(checks: tuple[Check, ...]) -> None:
+    """Raises EnvironmentFault with what the first unsound probe saw: contract_broken, or barrier_failed where the
+    barrier was not passed or nothing was reseeded.
+    """
+    broken = unsound(checks)
+    if broken is None:
+        return
+    kind = FailureKind.BARRIER_FAILED if broken.name in BARRIER else FailureKind.CONTRACT_BROKEN
+    raise EnvironmentFault(
+        kind,
+        f"the {broken.name} probe does not hold: {broken.seen}",
+        probe=broken.name,
+        seen=broken.seen,
+    )
 
 
 def _is_sample(sample: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from app.domain.checks import Check, at_barrier, marker_exit, on_channel, unsound
+from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsound
 from app.domain.failure import Phase
 from app.domain.ledger import START_WINDOW_NS
 from app.domain.machine import Deadline, tail
@@ -29,8 +29,6 @@ from app.ports import HostPorts, Ports
 BARRIER_TIMEOUT_S = 30.0
 CHANNEL_TIMEOUT_S = 30.0
 PROBE_TIMEOUT_S = 30.0
-# Probes without which a fork is not apart from its siblings: then the barrier itself has failed.
-BARRIER = frozenset({"barrier", "entropy"})
 
 Step = Callable[[Ports, HostPorts, Claimed], Claimed]
 
@@ -137,22 +135,6 @@ def _contract(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     refuse_unsound(checks)
     so_far = (*claimed.fork.checks, *checks)
     return patiently(ports, lambda: ports.attempts.checked(claimed, so_far))
-
-
-def refuse_unsound(checks: tuple[Check, ...]) -> None:
-    """Raises EnvironmentFault with what the first unsound probe saw: contract_broken, or barrier_failed where the
-    barrier was not passed or nothing was reseeded.
-    """
-    broken = unsound(checks)
-    if broken is None:
-        return
-    kind = FailureKind.BARRIER_FAILED if broken.name in BARRIER else FailureKind.CONTRACT_BROKEN
-    raise EnvironmentFault(
-        kind,
-        f"the {broken.name} probe does not hold: {broken.seen}",
-        probe=broken.name,
-        seen=broken.seen,
-    )
 
 
 def _seconds_since(ports: Ports, began_boot_ns: int) -> float:

@@ -10,6 +10,7 @@ from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.ledger import START_WINDOW_NS
 from app.domain.money import NS_PER_SECOND
+from app.domain.quarantine import self_test_goes_on
 from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
@@ -146,6 +147,8 @@ def reap(ports: Ports, host: HostPorts) -> None:
     # The rows are read after the lists: what was made in between is not taken for a leak.
     owned = {claimed.attempt.attempt_id for claimed in ports.attempts.held_by(host.host_id)}
     for name in names - owned:
+        if self_test_goes_on(name, ports.clock.boot_ns()):
+            continue
         host.machines.kill(name)
         host.guest.close(name)
         host.machines.forget(name)

@@ -57,6 +57,13 @@ class Machines(Protocol):
         """What this host can do; a probe has booted something before KVM is believed in."""
         ...
 
+    def prove(self) -> None:
+        """Boot the guest's own kernel to its first process, as forks run here, and end it: nothing of it is left.
+
+        Raises EnvironmentFault(restore_failed) with what was seen instead.
+        """
+        ...
+
     def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
         """Cold-boot a template on its own copy of the root disk, with RAM in a file that `freeze` can keep.
 

@@ -62,7 +62,7 @@ def survey(
         disk_gib=max(0, (shutil.disk_usage(root).free >> 30) - _DISK_FOR_HOST_GIB),
         missing=_missing(first_uid),
     )
-    return Means(keeper, Hypervisor(program, key), first_uid), fingerprint
+    return Means(keeper, Hypervisor(program, key), first_uid, trial), fingerprint
 
 
 def best_machine_type(listing: str) -> str | None:

@@ -15,6 +15,7 @@ from app.errors import EnvironmentFault, FailureKind
 from infra.qemu import evidence, keeper, limits
 from infra.qemu.argv import Descriptors, Hypervisor
 from infra.qemu.home import Home, connect, listen
+from infra.qemu.probe import Trial
 from infra.qemu.qmp import (
     Monitor,
     MonitorLoop,
@@ -31,11 +32,15 @@ _KVM = Path("/dev/kvm")
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What this host runs machines with. Without `first_uid` (we are not root) QEMU runs as the worker's own user."""
+    """What this host runs machines with. Without `first_uid` (we are not root) QEMU runs as the worker's own user.
+
+    `trial` is what shows that a guest gets anywhere at all here.
+    """
 
     keeper: Path
     hypervisor: Hypervisor
     first_uid: int | None
+    trial: Trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from infra.qemu.argv import fork_argv, template_argv
 from infra.qemu.home import Home, home_of
 from infra.qemu.launch import ArgvOf, Files, Launched, Means, attach, launch, translated
 from infra.qemu.priority import stand_back
+from infra.qemu.probe import boots
 from infra.qemu.qmp import (
     Monitor,
     MonitorLoop,
@@ -35,6 +36,7 @@ from infra.qemu.qmp import (
 
 _ADOPTED_WITHIN_S = 5.0
 _HEARD_OUT_WITHIN_S = 5.0
+_BOOTS_WITHIN_S = 60.0
 
 
 class QemuMachines:
@@ -56,6 +58,14 @@ class QemuMachines:
     def fingerprint(self) -> Fingerprint:
         """What this host can do."""
         return self._fingerprint
+
+    def prove(self) -> None:
+        """Boot the guest's own kernel to its first process, and end it."""
+        means = self._means
+        key = means.hypervisor.key
+        seen = boots(means.trial, key.accelerator, key.cpu_model, _BOOTS_WITHIN_S)
+        if seen is not None:
+            raise EnvironmentFault(FailureKind.RESTORE_FAILED, f"no guest boots here: {seen}")
 
     def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
         """Cold-boot a template on its own copy of the image."""

@@ -20,6 +20,8 @@ BOOTED_WITHIN_S = 10.0
 KVM = Path("/dev/kvm")
 _FIRST_PROCESS = b"Run /init as init process"
 _SEEN_LIMIT_BYTES = 1 << 20
+# A trial has no keeper: the kernel ends it with whoever tries, however that ends.
+_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 # Named models, the richest first; `enforce` makes QEMU refuse what the host does not have in full.
 KVM_CPUS = (
@@ -69,7 +71,7 @@ def kvm_verdict(trial: Trial, cache: Path, asked_for: str) -> Verdict:
 def boots(trial: Trial, accelerator: Accelerator, cpu_model: str, within_s: float) -> str | None:
     """Boot the kernel until its first process starts: None if it got there, else what was seen instead."""
     process = subprocess.Popen(
-        _argv(trial, accelerator, cpu_model),
+        [*_WITH_US, *_argv(trial, accelerator, cpu_model)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

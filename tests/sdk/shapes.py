@@ -319,6 +319,7 @@ def snapshot(version: int = 1) -> Snapshot:
 def host() -> Host:
     return {
         "host_id": "h-1",
+        "quarantine": None,
         "state": "up",
         "accelerator": "tcg",
         "accelerator_reason": "no /dev/kvm",

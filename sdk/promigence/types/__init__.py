@@ -45,6 +45,7 @@ from promigence.types.snapshots import (
     BuildState,
     Deleted,
     Host,
+    HostQuarantine,
     Snapshot,
 )
 from promigence.types.terms import (
@@ -77,6 +78,7 @@ __all__ = [
     "ForkState",
     "Group",
     "Host",
+    "HostQuarantine",
     "LedgerMove",
     "MachineLife",
     "Outcome",

@@ -54,11 +54,22 @@ class Deleted(TypedDict):
     deleted: list[str]
 
 
+class HostQuarantine(TypedDict):
+    """Why a host gets no forks. It comes back by a self-test, or by its operator where `by_operator` is true."""
+
+    reason: str
+    kinds: list[str]
+    since: str
+    by_operator: bool
+    last_test: str | None
+
+
 class Host(TypedDict):
     """A host and its fitness; `missing` says in words what it cannot do."""
 
     host_id: str
-    state: Literal["up", "draining", "lost"]
+    state: Literal["up", "draining", "quarantined", "lost"]
+    quarantine: HostQuarantine | None
     accelerator: Literal["kvm", "tcg"]
     accelerator_reason: str
     cpu_model: str

@@ -1,0 +1,49 @@
+"""A host as people and programs read it, over the API and at the operator's command line."""
+
+from __future__ import annotations
+
+from app.domain.instant import instant
+from app.domain.money import NS_PER_SECOND
+from app.domain.placement import Host
+from app.domain.quarantine import Quarantine
+
+
+def host_page(host: Host) -> dict[str, object]:
+    """The JSON shape of the contract."""
+    seen = host.fingerprint
+    return {
+        "host_id": host.host_id,
+        "state": state_of(host),
+        "quarantine": None if host.quarantine is None else _told(host.quarantine),
+        "accelerator": seen.accelerator.value,
+        "accelerator_reason": seen.accelerator_reason,
+        "cpu_model": seen.cpu_model,
+        "vcpus": seen.vcpus,
+        "memory_mib": seen.memory_mib,
+        "disk_gib": seen.disk_gib,
+        "slots": host.slots,
+        "slots_free": host.free_slots,
+        "restore_keys": [str(key) for key in seen.restore_keys],
+        "mounted": list(host.mounted),
+        "missing": list(seen.missing),
+        "heartbeat_age_seconds": round(host.heartbeat_age_ns / NS_PER_SECOND, 3),
+    }
+
+
+def state_of(host: Host) -> str:
+    """One word: what is worse hides what is less bad."""
+    if not host.alive:
+        return "lost"
+    if host.quarantine is not None:
+        return "quarantined"
+    return "draining" if host.draining else "up"
+
+
+def _told(quarantine: Quarantine) -> dict[str, object]:
+    return {
+        "reason": quarantine.reason,
+        "kinds": [kind.value for kind in quarantine.kinds],
+        "since": instant(quarantine.since_ns),
+        "by_operator": quarantine.by_operator,
+        "last_test": quarantine.last_test,
+    }

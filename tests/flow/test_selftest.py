@@ -1,0 +1,181 @@
+"""A host that breaks forks goes out of placement, tests itself, and comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.domain.machine import Deadline
+from app.domain.quarantine import SELF_TEST_NS, Quarantine, self_test_goes_on, self_test_name
+from app.errors import FailureKind
+from app.flow import recover, selftest
+from tests.flow.stage import Stage, definition, spec
+
+BROKEN = FailureKind.RESTORE_FAILED
+
+
+def quarantine_of(stage: Stage, host_id: str = "host0") -> Quarantine | None:
+    (found,) = [host for host in stage.ports.hosts.list() if host.host_id == host_id]
+    return found.quarantine
+
+
+def break_host(stage: Stage) -> str:
+    """Three forks that fail in their restore, for good."""
+    stage.world.fault("restore", BROKEN, times=3)
+    run_id = stage.start(spec(count=3, environment_retries=0))
+    assert stage.run_until_final(run_id)["totals"]["env_failed"] == 3
+    assert quarantine_of(stage) is not None
+    return run_id
+
+
+def wait_out(stage: Stage, seconds: float = 10) -> None:
+    stage.clock.advance(seconds)
+    stage.ports.hosts.heartbeat("host0", stage.host.bundles.mounted())
+
+
+def test_a_host_comes_back_when_a_machine_comes_up_on_it(suite: Stage) -> None:
+    break_host(suite)
+    waiting = suite.start(spec(count=2))
+    suite.run_for(5)
+    assert suite.report(waiting)["totals"]["pending"] == 2
+    assert selftest.run(suite.ports, suite.host) is None  # not due yet
+    wait_out(suite)
+    found = selftest.run(suite.ports, suite.host)
+    assert found is not None
+    assert found.released
+    assert quarantine_of(suite) is None
+    assert suite.host.machines.known() == ()
+    assert suite.run_until_final(waiting)["totals"]["passed"] == 2
+
+
+def test_a_host_that_is_still_broken_stays_out_and_is_asked_less_and_less_often(
+    suite: Stage,
+) -> None:
+    break_host(suite)
+    pauses = []
+    for _ in range(3):
+        suite.world.fault("restore", BROKEN)
+        waited = 0
+        while (found := selftest.run(suite.ports, suite.host)) is None:
+            wait_out(suite, 1)
+            waited += 1
+        assert not found.released
+        assert "planted in restore" in found.seen
+        pauses.append(waited)
+    assert pauses == sorted(set(pauses))
+    held = quarantine_of(suite)
+    assert held is not None
+    assert held.last_test == found.seen
+
+
+@pytest.mark.parametrize("step", ["attach", "wake", "open", "probe"])
+def test_nothing_of_a_self_test_is_left_wherever_it_fails(suite: Stage, step: str) -> None:
+    break_host(suite)
+    wait_out(suite)
+    suite.world.fault(step, FailureKind.GUEST_HUNG)
+    found = selftest.run(suite.ports, suite.host)
+    assert found is not None
+    assert not found.released
+    assert suite.host.machines.known() == ()
+
+
+def test_a_machine_that_does_not_keep_the_contract_does_not_pass(suite: Stage) -> None:
+    break_host(suite)
+    wait_out(suite)
+    suite.world.lie("probe", disk_id="another")
+    found = selftest.run(suite.ports, suite.host)
+    assert found is not None
+    assert not found.released
+    assert "the disk probe does not hold" in found.seen
+
+
+def test_a_bundle_that_is_broken_itself_keeps_no_host_out(suite: Stage) -> None:
+    assert suite.build(definition(name="another"))["snapshot"] == "another@1"
+    break_host(suite)
+    wait_out(suite)
+    suite.world.fault("restore", BROKEN)  # the suspect, once; the other bundle comes up
+    found = selftest.run(suite.ports, suite.host)
+    assert found is not None
+    assert found.released
+
+
+def test_a_host_without_a_bundle_boots_a_guests_kernel(suite: Stage) -> None:
+    break_host(suite)
+    for bundle_id in suite.host.bundles.known():
+        suite.host.bundles.delete(bundle_id)
+    wait_out(suite)
+    suite.world.fault("prove", BROKEN)
+    found = selftest.run(suite.ports, suite.host)
+    assert found is not None
+    assert "planted in prove" in found.seen
+    wait_out(suite, 20)
+    again = selftest.run(suite.ports, suite.host)
+    assert again is not None
+    assert again.released
+
+
+def test_two_worker_processes_of_a_host_test_it_once(suite: Stage) -> None:
+    break_host(suite)
+    wait_out(suite)
+    suite.world.fault("restore", BROKEN)
+    assert selftest.run(suite.ports, suite.host) is not None
+    assert selftest.run(suite.ports, suite.host) is None
+
+
+def test_what_an_operator_took_out_stays_out(suite: Stage) -> None:
+    suite.ports.hosts.quarantine("host0", "its memory is being changed")
+    wait_out(suite, 3600)
+    assert selftest.run(suite.ports, suite.host) is None
+    run_id = suite.start(spec(count=1))
+    suite.run_for(3)
+    waits = suite.ports.hosts.waiting(10)
+    assert len(waits) == 1
+    suite.ports.hosts.release("host0")
+    assert suite.run_until_final(run_id)["totals"]["passed"] == 1
+
+
+def test_what_waits_for_a_host_that_goes_out_is_taken_by_another(
+    suite: Stage, tmp_path: Path
+) -> None:
+    suite.world.fault("restore", BROKEN, times=3)
+    suite.add_host("host1", tmp_path, 100)
+    run_id = suite.start(spec(count=6))
+    page = suite.run_until_final(run_id)
+    assert page["totals"]["passed"] == 6
+    assert {each["host"] for each in page["environment_failures"]} == {"host0"}
+
+
+def test_a_self_tests_machine_says_itself_until_when_it_may_live() -> None:
+    name = self_test_name(5 + SELF_TEST_NS, "ab12")
+    assert self_test_goes_on(name, 5)
+    assert not self_test_goes_on(name, 5 + SELF_TEST_NS)
+    assert not self_test_goes_on(name, 4)  # of an earlier boot of its host, whose clock began anew
+    assert not self_test_goes_on("att_1", 5)
+    assert not self_test_goes_on("selftest-x-ab12", 5)
+
+
+def test_a_worker_that_dies_in_its_self_test_leaves_a_machine_that_its_keeper_ends(
+    suite: Stage,
+) -> None:
+    bundle = suite.host.bundles.open(suite.host.bundles.known()[0])
+    ends_ns = suite.clock.boot_ns() + SELF_TEST_NS
+    name = self_test_name(ends_ns, "ab12")
+    suite.host.machines.restore(name, bundle, Deadline(ends_ns, ends_ns))
+    suite.run_for(10)
+    assert suite.host.machines.recover(name) is not None
+    suite.clock.advance(SELF_TEST_NS / 1e9)
+    suite.world.pump()
+    assert suite.host.machines.recover(name) is None
+
+
+def test_the_reaper_leaves_a_self_test_alone_until_its_time_is_over(suite: Stage) -> None:
+    bundle = suite.host.bundles.open(suite.host.bundles.known()[0])
+    ends_ns = suite.clock.boot_ns() + SELF_TEST_NS
+    name = self_test_name(ends_ns, "ab12")
+    suite.host.machines.restore(name, bundle, Deadline(ends_ns, ends_ns))
+    recover.reap(suite.ports, suite.host)
+    assert suite.host.machines.known() == (name,)
+    suite.clock.advance(SELF_TEST_NS / 1e9)
+    recover.reap(suite.ports, suite.host)
+    assert suite.host.machines.known() == ()

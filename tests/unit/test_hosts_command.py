@@ -1,0 +1,75 @@
+"""`promigence-server hosts` as an operator types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.errors import NotFound
+from infra import wiring
+from infra.settings import load
+from infra.store import Stores, create_store
+from tests import builders as a
+from workers.server import app
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Stores]:
+    """The rows of a stack in `tmp_path` of which nothing runs, and a host in them."""
+    settings = load(tmp_path)
+    wiring.migrate(settings)
+    made = create_store(settings.database)
+    made.hosts.register(a.fingerprint(), 16)
+    yield made
+    made.close()
+
+
+def run(stack: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, ["hosts", *words, "--dir", str(stack)])
+
+
+def told(stack: Path) -> Any:
+    done = CliRunner().invoke(app, ["hosts", "--dir", str(stack), "--json"])
+    assert done.exit_code == 0, done.output
+    (host,) = json.loads(done.stdout)
+    return host
+
+
+def test_a_host_is_shown_with_its_room(tmp_path: Path, store: Stores) -> None:
+    shown = told(tmp_path)
+    assert (shown["host_id"], shown["state"], shown["quarantine"]) == (a.HOST, "up", None)
+    assert (shown["memory_free_mib"], shown["disk_free_gib"]) == (16 * 512, 16 * 4)
+    assert shown["restore_keys"] == [str(a.KEY)]
+    done = CliRunner().invoke(app, ["hosts", "--dir", str(tmp_path)])
+    assert done.exit_code == 0
+    assert a.HOST in done.stdout
+    assert "8192/8192" in done.stdout
+
+
+def test_an_operator_takes_a_host_out_and_lets_it_back(tmp_path: Path, store: Stores) -> None:
+    assert run(tmp_path, "quarantine", a.HOST, "--reason", "new memory").exit_code == 0
+    shown = told(tmp_path)
+    assert shown["state"] == "quarantined"
+    assert shown["quarantine"]["reason"] == "new memory"
+    assert shown["quarantine"]["by_operator"] is True
+    assert "new memory" in CliRunner().invoke(app, ["hosts", "--dir", str(tmp_path)]).stdout
+    assert "takes forks again" in run(tmp_path, "release", a.HOST).stdout
+    assert told(tmp_path)["state"] == "up"
+    assert "is in no quarantine" in run(tmp_path, "release", a.HOST).stdout
+
+
+def test_a_host_that_nobody_knows_is_named(tmp_path: Path, store: Stores) -> None:
+    for words in (("quarantine", "host9", "--reason", "x"), ("release", "host9")):
+        error = run(tmp_path, *words).exception
+        assert isinstance(error, NotFound)
+        assert "host9" in error.message
+
+
+def test_a_quarantine_needs_its_reason(tmp_path: Path, store: Stores) -> None:
+    assert run(tmp_path, "quarantine", a.HOST).exit_code == 2
+    assert told(tmp_path)["state"] == "up"

@@ -1,0 +1,79 @@
+"""`promigence-server hosts`: every host with its room, and the operator's hand on which of them get forks."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from workers.command import HERE, Dir, Json, ports_of
+from workers.table import table
+
+COLUMNS = ("host", "state", "slots", "free", "memory MiB", "disk GiB", "warm", "silent s", "why")
+
+hosts = typer.Typer(help="Hosts: their state and room; take one out of placement, or let it back.")
+
+Host = Annotated[str, typer.Argument(metavar="HOST", help="A host's id, as `hosts` lists it.")]
+
+
+@hosts.callback(invoke_without_command=True)
+def list_hosts(ctx: typer.Context, directory: Dir = HERE, as_json: Json = False) -> None:
+    """The hosts heard of in the last day. A host that breaks several forks in a row is in quarantine: it gets no
+    forks until a self-test of its own passes, or `hosts release`.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    # The processes of a stack are commands of the same program: what only this one needs it imports by itself.
+    from app.domain.host_page import host_page
+
+    with ports_of(directory) as ports:
+        found = [
+            host_page(host)
+            | {"memory_free_mib": host.free_memory_mib, "disk_free_gib": host.free_disk_gib}
+            for host in ports.hosts.list()
+        ]
+    typer.echo(json.dumps(found, indent=2) if as_json else table(COLUMNS, map(_row, found)))
+
+
+@hosts.command()
+def quarantine(
+    host: Host,
+    reason: Annotated[str, typer.Option(help="For whoever asks why this host gets no forks.")],
+    directory: Dir = HERE,
+) -> None:
+    """Give a host no more forks until `hosts release`. What runs on it goes on; what waits for it goes elsewhere."""
+    with ports_of(directory) as ports:
+        ports.hosts.quarantine(host, reason)
+    typer.echo(f"{host} is in quarantine")
+
+
+@hosts.command()
+def release(host: Host, directory: Dir = HERE) -> None:
+    """End a host's quarantine now, whoever began it. Twice is safe."""
+    with ports_of(directory) as ports:
+        ended = ports.hosts.release(host)
+    typer.echo(f"{host} takes forks again" if ended else f"{host} is in no quarantine")
+
+
+def _row(told: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        told["host_id"],
+        told["state"],
+        told["slots"],
+        told["slots_free"],
+        f"{told['memory_free_mib']}/{told['memory_mib']}",
+        f"{told['disk_free_gib']}/{told['disk_gib']}",
+        len(told["mounted"]),
+        f"{told['heartbeat_age_seconds']:.0f}",
+        _why(told),
+    )
+
+
+def _why(told: dict[str, Any]) -> str | None:
+    """Why it gets no forks, with what its last self-test saw."""
+    shut = told["quarantine"]
+    if shut is None:
+        return None
+    last = "" if shut["last_test"] is None else f"; its last self-test: {shut['last_test']}"
+    return f"{shut['reason']} (since {shut['since']}){last}"
