@@ -40,6 +40,7 @@ class EndReason(StrEnum):
     RUN_EXHAUSTED = "run_exhausted"
     NOT_RENEWED = "not_renewed"
     CANCELLED = "cancelled"
+    STOPPED_BY_RULE = "stopped_by_rule"
 
 
 # Every move that exists. A replacement goes back to QUEUED: the fork waits for another machine.
@@ -66,6 +67,7 @@ OUTCOMES: dict[EndReason, Outcome] = {
     EndReason.RUN_EXHAUSTED: Outcome.CAPPED,
     EndReason.NOT_RENEWED: Outcome.CAPPED,
     EndReason.CANCELLED: Outcome.CANCELLED,
+    EndReason.STOPPED_BY_RULE: Outcome.CANCELLED,
 }
 
 # What a fork can end for while its machine is still there to be looked at. Not a release: its caller is done with it.

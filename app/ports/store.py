@@ -12,6 +12,7 @@ from typing import Protocol
 
 from app.domain.account import Receipt
 from app.domain.checks import Check
+from app.domain.event import Event
 from app.domain.fork import EndReason
 from app.domain.fork_page import Machine
 from app.domain.machine import Fingerprint
@@ -116,6 +117,16 @@ class Runs(Protocol):
         """
         ...
 
+    def events(
+        self, project_id: str, run_id: str, after: int, limit: int
+    ) -> tuple[tuple[Event, ...], bool]:
+        """What happened in a run after its event of that number, in order; and whether nothing more ever will.
+
+        Every transition tells of itself in its own transaction. Numbers are 1, 2, 3 and so on, and whoever has read one
+        has missed none before it. Raises NotFound(unknown_run).
+        """
+        ...
+
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:
         """Ask every fork of a run that has not ended to stop (first wish wins); those without a machine end at once.
 
@@ -209,8 +220,13 @@ class Attempts(Protocol):
         """All open attempts of a host, with present leases and wishes."""
         ...
 
-    def adopt(self, attempt_id: str, host_id: str, claim: str) -> Claimed | None:
-        """A restarted worker takes over an open attempt of its own host: the old process's writes become stale."""
+    def adopt(
+        self, attempt_id: str, host_id: str, claim: str, of: str | None = None
+    ) -> Claimed | None:
+        """A worker takes over an open attempt of its own host: the other process's writes become stale.
+
+        With `of` only if that claim holds it still: of two that find a process dead one gets the machine.
+        """
         ...
 
     def overdue(self) -> tuple[Attempt, ...]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, select, update
 
 from app.domain import ledger
+from app.domain.event import Event, EventKind
 from app.domain.failure import HOST_FAULTS, Failure, Phase, failure
-from app.domain.fork import EndReason, ForkState, move
+from app.domain.fork import EndReason, ForkState, Outcome, move
 from app.domain.ledger import Settled, Split
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
@@ -25,11 +26,27 @@ from app.domain.run import (
 )
 from app.errors import EnvironmentFault, FailureKind
 from infra.store import quarantine
-from infra.store.ending import build_of, end_run_if_done, ended
+from infra.store.ending import (
+    build_of,
+    end_of,
+    end_run_if_done,
+    ended,
+    returned,
+    stop_by_rule,
+)
+from infra.store.events import of_fork, of_run, tell
 from infra.store.fence import held
+from infra.store.keeping import standing
 from infra.store.money import Entry, book
 from infra.store.room import give_back
-from infra.store.rows import find_attempt, insert_forks, lock_forks, lock_run, save
+from infra.store.rows import (
+    find_attempt,
+    insert_forks,
+    lock_forks,
+    lock_run,
+    open_of,
+    save,
+)
 from infra.store.schema import LedgerKind
 from infra.store.tables import attempts, execs, forks, is_unfinished
 
@@ -123,6 +140,7 @@ def _after_loss(ending: Ending) -> EndReason | None:
 def _close(
     at: Connection, ending: Ending, closing: Closing, more_forks: tuple[Fork, ...]
 ) -> Closed:
+    lost_by, closing = closing.failure, standing(ending.fork, closing)
     reason = _reason(ending, closing)
     split = _charge(ending, closing, reason)
     settled = _settle(ending, split, replaced=reason is None)
@@ -133,12 +151,15 @@ def _close(
         fork = _ended(ending, closing, reason or EndReason.ENVIRONMENT_FAILED)
     save(at, forks, "fork_id", ending.fork, fork)
     _save_attempt(at, ending, closing, split)
-    lost = _lose_execs(at, ending.attempt, closing.failure)
+    lost = _lose_execs(at, ending.attempt, lost_by)
+    tell(at, ending.now_ns, _told(ending, closing, fork))
     _join(at, run, ending, more_forks)
+    run, stopping = _stop_by_rule(at, run, ending, fork)
+    # Where it was placed is locked by the former, after all hosts before it.
     quarantine.count(at, ending.fork, ending.attempt, closing.failure, ending.now_ns)
-    give_back(at, [ending.fork])
     run = end_run_if_done(at, run, ending.now_ns)
-    return Closed(fork.state, run.state is RunState.ENDED, build_of(at, run.run_id), lost)
+    done, build_id = run.state is RunState.ENDED, build_of(at, run.run_id)
+    return Closed(fork.state, done, build_id, lost, stopping)
 
 
 def _reason(ending: Ending, closing: Closing) -> EndReason | None:
@@ -257,8 +278,36 @@ def _lose_execs(at: Connection, attempt: Attempt, failed: Failure | None) -> tup
     return lost
 
 
+def _told(ending: Ending, closing: Closing, fork: Fork) -> list[Event]:
+    """What the closing is to whoever reads the run: the failure if there was one, and what became of the fork."""
+    before, attempt, told = ending.fork, ending.attempt, []
+    if closing.failure is not None:
+        kind, failed = closing.failure.kind, closing.failure.as_dict()
+        told.append(of_fork(EventKind.ATTEMPT_FAILED, before, reason=kind, failure=failed))
+    if fork.state is ForkState.ENDED:
+        told.append(end_of(fork, seconds=fork.result.duration_ns / NS_PER_SECOND))
+    else:
+        named = of_fork(EventKind.REPLACED, before, attempt=attempt.number)
+        told.append(replace(named, host_id=None, attempt_id=None))
+    return told
+
+
+def _stop_by_rule(
+    at: Connection, run: Run, ending: Ending, fork: Fork
+) -> tuple[Run, tuple[Attempt, ...]]:
+    """Give back the room of the fork and of those that end with it by the run's rule; which machines that stops."""
+    stops = fork.outcome is Outcome.ENV_FAILED and run.stopped is None
+    run, waiting = stop_by_rule(at, run, ending.now_ns) if stops else (run, ())
+    give_back(at, [ending.fork, *waiting])
+    run = book(at, run, [returned(each) for each in waiting], ending.now_ns)
+    stopped = stops and run.stopped is not None
+    return run, open_of(at, run.run_id) if stopped else ()
+
+
 def _join(at: Connection, run: Run, ending: Ending, more_forks: tuple[Fork, ...]) -> None:
     """Forks that go on with what the attempt made; their grants come from the pool."""
     move = ledger.join(run.pool_micros, (fork.grant_micros for fork in more_forks))
     insert_forks(at, more_forks, ending.now_ns)
     book(at, run, [Entry(ending.attempt.attempt_id, LedgerKind.GRANT, move)], ending.now_ns)
+    if more_forks:
+        tell(at, ending.now_ns, [of_run(EventKind.FORKS_JOINED, run, forks=len(more_forks))])

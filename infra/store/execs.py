@@ -24,7 +24,7 @@ from app.errors import Conflict, NotFound, NotYet
 from infra.store.ending import over
 from infra.store.engine import Database
 from infra.store.events import of_fork, tell
-from infra.store.fence import held_in_turn
+from infra.store.fence import held, held_in_turn
 from infra.store.looking import commands_of
 from infra.store.rows import columns_of, find_exec, lock_forks, noun_of, save
 from infra.store.tables import attempts, execs, forks, is_open, is_unfinished, runs
@@ -220,7 +220,7 @@ def _running(fork: Fork) -> Fork:
 def _of_exec(kind: EventKind, fork: Fork, it: Exec, **more: object) -> Event:
     """A command's beginning or end, with the state that its fork is in then."""
     told = {"exec_id": it.exec_id, "purpose": it.purpose.value, "state": fork.state.value}
-    return of_fork(kind, fork, **told, **more)
+    return replace(of_fork(kind, fork), data=told | more)
 
 
 def _end(result: ExecResult | None) -> dict[str, object]:

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, or_, select, update
 
+from app.domain.event import Event, EventKind
 from app.domain.machine import Fingerprint
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
 from app.domain.placement import Host, Placement, Waiting
 from app.domain.quarantine import Quarantine
+from app.domain.run import Fork
 from app.errors import NotFound
 from infra.store import quarantine
 from infra.store.engine import AnyRow, Database, insert_new, locked, pages
+from infra.store.events import of_fork, tell
 from infra.store.room import Place, give_back, reserve
-from infra.store.rows import NEEDS, lock_forks, shape_of, waiting_of
+from infra.store.rows import NEEDS, index_of, lock_forks, lock_runs_of, shape_of, waiting_of
 from infra.store.tables import builds, forks, hosts, is_live, is_queued, projects, runs
+from infra.store.workers import is_leaving
 
 ALIVE_NS = 15 * NS_PER_SECOND
 LISTED_NS = 24 * NS_PER_HOUR
 IS_UNPLACED = (is_queued, forks.c.host_id.is_(None), forks.c.stop_asked.is_(None))
 
 OLDEST_FIRST = (runs.c.created_ns, runs.c.run_id, forks.c.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """A fork that waits for a place, and the one that it is to take."""
+
+    run_id: str
+    index: int
+    place: Place
 
 
 class Hosts:
@@ -86,23 +100,34 @@ class Hosts:
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
         by_fork = {each.fork_id: each for each in placements}
         with self._database.write() as at:
+            lock_runs_of(at, by_fork)
             places = _lock_unplaced(at, by_fork)
             unplaced = [each for fork_id, each in by_fork.items() if fork_id in places]
             fitting = _allowed(at, _fitting(at, unplaced, places), places)
             _place(at, fitting)
-            reserve(at, (places[each.fork_id] for each in fitting))
+            reserve(at, (places[each.fork_id].place for each in fitting))
+            told = [_placed(each, places[each.fork_id]) for each in fitting]
+            tell(at, self._database.now_ns(at), told)
         return tuple(fitting)
 
     def unassign_dead(self) -> int:
         with self._database.write() as at:
-            silent_ns = self._database.now_ns(at) - ALIVE_NS
-            shut = or_(hosts.c.heartbeat_ns < silent_ns, hosts.c.quarantine.is_not(None))
-            leaving = lock_forks(
-                at, is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut))
-            )
+            now_ns = self._database.now_ns(at)
+            silent = hosts.c.heartbeat_ns < now_ns - ALIVE_NS
+            shut = or_(silent, hosts.c.quarantine.is_not(None), is_leaving(now_ns))
+            there = (is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut)))
+            # Their runs come before them; what is placed there only now is left to the next time.
+            seen = at.execute(select(forks.c.fork_id).where(*there)).scalars().all()
+            lock_runs_of(at, seen)
+            leaving = [
+                fork
+                for page in pages(sorted(seen))
+                for fork in lock_forks(at, forks.c.fork_id.in_(page), *there)
+            ]
             for page in pages([fork.fork_id for fork in leaving]):
                 at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(host_id=None))
             give_back(at, leaving)
+            tell(at, now_ns, [_unplaced(fork) for fork in leaving])
             return len(leaving)
 
     def quarantine(self, host_id: str, reason: str) -> None:
@@ -151,7 +176,9 @@ def _in_turn() -> Select[tuple[str]]:
 def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:
     """All hosts heard of in the last day, by id."""
     rows = at.execute(
-        select(hosts).where(hosts.c.heartbeat_ns > now_ns - LISTED_NS).order_by(hosts.c.host_id)
+        select(hosts, is_leaving(now_ns).label("draining"))
+        .where(hosts.c.heartbeat_ns > now_ns - LISTED_NS)
+        .order_by(hosts.c.host_id)
     )
     return tuple(_host(row, now_ns) for row in rows)
 
@@ -166,6 +193,7 @@ def _host(row: AnyRow, now_ns: int) -> Host:
         free_slots=row.free_slots,
         mounted=row.mounted,
         alive=now_ns - row.heartbeat_ns <= ALIVE_NS,
+        draining=row.draining,
         heartbeat_age_ns=max(0, now_ns - row.heartbeat_ns),
         quarantine=row.quarantine,
     )
@@ -196,20 +224,37 @@ def _reserved(at: Connection, host_id: str) -> tuple[int, int, int]:
     return int(memory), int(disk), int(count)
 
 
-def _lock_unplaced(at: Connection, chosen: Mapping[str, Placement]) -> dict[str, Place]:
+def _placed(each: Placement, there: Unplaced) -> Event:
+    return Event(
+        there.run_id,
+        EventKind.PLACED,
+        each.fork_id,
+        there.index,
+        host_id=each.host_id,
+        reason=each.reason,
+    )
+
+
+def _unplaced(fork: Fork) -> Event:
+    why = f"{fork.host_id} is silent, drains or is in quarantine"
+    return replace(of_fork(EventKind.UNPLACED, fork, reason=why), host_id=None)
+
+
+def _lock_unplaced(at: Connection, chosen: Mapping[str, Placement]) -> dict[str, Unplaced]:
     """Those of the forks that still wait for a place, locked, with the room that each is to take."""
-    unplaced = select(*NEEDS, forks.c.project_id).where(*IS_UNPLACED)
-    places: dict[str, Place] = {}
+    unplaced = select(*NEEDS, forks.c.project_id, forks.c.index).where(*IS_UNPLACED)
+    places: dict[str, Unplaced] = {}
     for page in pages(sorted(chosen)):
         named = unplaced.where(forks.c.fork_id.in_(page)).order_by(forks.c.fork_id)
         for row in at.execute(locked(named)):
             host_id = chosen[row.fork_id].host_id
-            places[row.fork_id] = Place(host_id, row.project_id, shape_of(row))
+            place = Place(host_id, row.project_id, shape_of(row))
+            places[row.fork_id] = Unplaced(row.run_id, index_of(row), place)
     return places
 
 
 def _fitting(
-    at: Connection, placements: list[Placement], places: dict[str, Place]
+    at: Connection, placements: list[Placement], places: dict[str, Unplaced]
 ) -> list[Placement]:
     """Those of the placements, in their order, that the locked hosts have room for."""
     named = sorted({each.host_id for each in placements})
@@ -224,7 +269,7 @@ def _fitting(
     fitting = []
     for each in placements:
         memory, disk, slots = left.get(each.host_id, (0, 0, 0))
-        shape = places[each.fork_id].shape
+        shape = places[each.fork_id].place.shape
         after = (memory - shape.memory_mib, disk - shape.disk_gib, slots - 1)
         if min(after) >= 0:
             left[each.host_id] = after
@@ -233,10 +278,10 @@ def _fitting(
 
 
 def _allowed(
-    at: Connection, placements: list[Placement], places: dict[str, Place]
+    at: Connection, placements: list[Placement], places: dict[str, Unplaced]
 ) -> list[Placement]:
     """Those of the placements, in their order, that the limits of their projects, locked, allow."""
-    named = sorted({places[each.fork_id].project_id for each in placements})
+    named = sorted({places[each.fork_id].place.project_id for each in placements})
     rows = at.execute(
         locked(
             select(projects).where(projects.c.project_id.in_(named)).order_by(projects.c.project_id)
@@ -247,7 +292,7 @@ def _allowed(
     }
     allowed = []
     for each in placements:
-        project_id = places[each.fork_id].project_id
+        project_id = places[each.fork_id].place.project_id
         if left.get(project_id) == 0:
             continue
         if project_id in left:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, select, update
 
 from app.domain import ledger
 from app.domain.account import month_of
+from app.domain.event import Event, EventKind
 from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.ledger import Need
@@ -21,9 +22,10 @@ from infra.store.budgets import find_project
 from infra.store.each import add_each
 from infra.store.ending import build_of, end_waiting
 from infra.store.engine import BRIEFLY_MS, AnyRow, Database, locked, pages
+from infra.store.events import tell
 from infra.store.hosts import ALIVE_NS, hosts_of
 from infra.store.money import Entry, book, next_sequence
-from infra.store.rows import lock_forks, lock_run
+from infra.store.rows import index_of, lock_forks, lock_run, open_of
 from infra.store.schema import LedgerKind
 from infra.store.tables import (
     attempts,
@@ -120,24 +122,20 @@ class Meters:
             run = end_waiting(at, run, late, EndReason.ENVIRONMENT_FAILED, now_ns, seen)
             done, build_id = run.state is RunState.ENDED, build_of(at, run_id)
             closed = Closed(ForkState.ENDED, False, build_id)
-            return (*(closed for _ in late[1:]), replace(closed, run_ended=done))
+            stopping = open_of(at, run_id) if run.stopped is not None and not done else ()
+            last = replace(closed, run_ended=done, stopping=stopping)
+            return (*(closed for _ in late[1:]), last)
 
     def _ask_to_stop(self, late: Sequence[AnyRow]) -> list[tuple[str, str]]:
         """Those of the forks that still are as they were seen, and that nobody else writes now."""
-        unasked = select(forks.c.fork_id, forks.c.attempt_id).where(
-            forks.c.fork_id.in_([row.fork_id for row in late]),
-            forks.c.attempt_id.in_([row.attempt_id for row in late]),
-            is_live,
-            forks.c.stop_asked.is_(None),
-        )
-        free = unasked.order_by(forks.c.fork_id).with_for_update(key_share=True, skip_locked=True)
         with self._database.write() as at:
-            found = at.execute(free).all()
+            found = _lock_unasked(at, late)
             at.execute(
                 update(forks)
                 .where(forks.c.fork_id.in_([row.fork_id for row in found]))
                 .values(stop_asked=EndReason.HOLD_EXPIRED)
             )
+            tell(at, self._database.now_ns(at), [_hold_expired(row) for row in found])
             claims = select(attempts.c.claim, attempts.c.attempt_id).where(
                 attempts.c.attempt_id.in_([row.attempt_id for row in found])
             )
@@ -213,7 +211,7 @@ def _held_too_long(at: Connection, now_ns: int) -> Sequence[AnyRow]:
     """Forks in their callers' hands for longer than their run's hold, that nobody asked to stop."""
     handed_over = (ForkState.READY, ForkState.RUNNING)
     return at.execute(
-        select(forks.c.fork_id, forks.c.attempt_id)
+        select(forks.c.fork_id, forks.c.attempt_id, forks.c.run_id)
         .join(attempts, attempts.c.fork_id == forks.c.fork_id)
         .join(runs, runs.c.run_id == forks.c.run_id)
         .where(
@@ -226,6 +224,36 @@ def _held_too_long(at: Connection, now_ns: int) -> Sequence[AnyRow]:
             attempts.c.ready_ns + runs.c.hold_ns <= now_ns,
         )
     ).all()
+
+
+def _lock_unasked(at: Connection, late: Sequence[AnyRow]) -> Sequence[AnyRow]:
+    """The forks, with their runs before them, passing over what others write now: the next tick comes to it."""
+    first_runs = (
+        select(runs.c.run_id)
+        .where(runs.c.run_id.in_({row.run_id for row in late}))
+        .order_by(runs.c.run_id)
+        .with_for_update(key_share=True, skip_locked=True)
+    )
+    free_runs = at.execute(first_runs).scalars().all()
+    unasked = (
+        select(forks.c.fork_id, forks.c.attempt_id, forks.c.run_id, forks.c.index, forks.c.host_id)
+        .where(
+            forks.c.run_id.in_(free_runs),
+            forks.c.fork_id.in_([row.fork_id for row in late]),
+            forks.c.attempt_id.in_([row.attempt_id for row in late]),
+            is_live,
+            forks.c.stop_asked.is_(None),
+        )
+        .order_by(forks.c.fork_id)
+        .with_for_update(key_share=True, skip_locked=True)
+    )
+    return at.execute(unasked).all()
+
+
+def _hold_expired(row: AnyRow) -> Event:
+    reason = EndReason.HOLD_EXPIRED
+    names = (row.fork_id, index_of(row), row.attempt_id, row.host_id)
+    return Event(row.run_id, EventKind.STOP_ASKED, *names, reason)
 
 
 def _overdue(now_ns: int) -> Any:

@@ -13,7 +13,7 @@ from app.domain.placement import Waiting
 from app.domain.run import Attempt, Claimed, Exec, Fork, Run
 from app.errors import NotFound
 from infra.store.engine import AnyRow, locked, pages
-from infra.store.tables import attempts, execs, forks, runs
+from infra.store.tables import attempts, execs, forks, is_open, runs
 
 N = TypeVar("N")
 
@@ -41,6 +41,11 @@ def fork_of(row: AnyRow) -> Fork:
     """A fork's row; its shape is three columns."""
     plain = {name: getattr(row, name) for name in _names(Fork) if name != "shape"}
     return Fork(shape=shape_of(row), **plain)
+
+
+def index_of(row: AnyRow) -> int:
+    """The column `index` of a fork's row, which types take for the method of a tuple."""
+    return int(getattr(row, "index"))  # noqa: B009
 
 
 def shape_of(row: AnyRow) -> Shape:
@@ -100,6 +105,22 @@ def lock_run(at: Connection, run_id: str) -> Run:
     return _run(at, locked(select(runs).where(runs.c.run_id == run_id)), run_id)
 
 
+def lock_runs(at: Connection, run_ids: Iterable[str]) -> None:
+    """Lock runs in the order of their ids without reading them: whoever tells what became of their forks holds this."""
+    for page in pages(sorted(set(run_ids))):
+        named = select(runs.c.run_id).where(runs.c.run_id.in_(page)).order_by(runs.c.run_id)
+        at.execute(locked(named)).all()
+
+
+def lock_runs_of(at: Connection, fork_ids: Iterable[str]) -> None:
+    """Lock the runs of forks, which are to be locked after them."""
+    run_ids: set[str] = set()
+    for page in pages(sorted(fork_ids)):
+        named = select(forks.c.run_id).where(forks.c.fork_id.in_(page)).distinct()
+        run_ids.update(at.execute(named).scalars())
+    lock_runs(at, run_ids)
+
+
 def find_run(at: Connection, run_id: str) -> Run:
     """A run as it is now. Raises NotFound(unknown_run)."""
     return _run(at, select(runs).where(runs.c.run_id == run_id), run_id)
@@ -116,6 +137,12 @@ def find_attempt(at: Connection, attempt_id: str, *, lock: bool = False) -> Atte
     statement = select(attempts).where(attempts.c.attempt_id == attempt_id)
     row = at.execute(locked(statement) if lock else statement).one_or_none()
     return None if row is None else noun_of(Attempt, row)
+
+
+def open_of(at: Connection, run_id: str) -> tuple[Attempt, ...]:
+    """The machines of a run that live now."""
+    rows = at.execute(select(attempts).where(attempts.c.run_id == run_id, is_open))
+    return tuple(noun_of(Attempt, row) for row in rows)
 
 
 def find_exec(at: Connection, exec_id: str, *, lock: bool = False) -> Exec | None:

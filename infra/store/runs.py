@@ -8,15 +8,19 @@ from typing import Any
 from sqlalchemy import Connection, exists, insert, select, tuple_, update
 
 from app.domain.account import Receipt
+from app.domain.event import Event, EventKind
 from app.domain.fork import EndReason, ForkState
+from app.domain.fork_page import Machine
 from app.domain.report import AttemptLine, Tally
 from app.domain.run import Attempt, Fork, Role, Run, RunKind
 from app.domain.run_ledger import Life, Move
 from app.errors import Conflict, NotFound
 from infra.store import bookings
 from infra.store.budgets import commit_budget
-from infra.store.ending import end_waiting, over
-from infra.store.engine import AnyRow, Database, pages
+from infra.store.ending import ask_all, end_waiting, let_go, over
+from infra.store.engine import AnyRow, Database
+from infra.store.events import events_after, of_fork, of_run, tell
+from infra.store.looking import console_of, machines_of
 from infra.store.money import book_budget
 from infra.store.receipts import keep_receipt
 from infra.store.rows import (
@@ -28,9 +32,10 @@ from infra.store.rows import (
     lock_forks,
     lock_run,
     noun_of,
+    open_of,
 )
 from infra.store.snapshots import pin
-from infra.store.tables import attempts, forks, is_live, is_open, labels, runs
+from infra.store.tables import attempts, forks, is_live, labels, runs
 from infra.store.tallies import tallies
 
 RELEASES = frozenset({EndReason.RELEASED, EndReason.RELEASED_PASSED, EndReason.RELEASED_FAILED})
@@ -87,6 +92,14 @@ class Runs:
             raise NotFound("unknown_fork", f"there is no fork {fork_id}")
         return fork_of(row)
 
+    def machines(self, fork_id: str) -> tuple[Machine, ...]:
+        with self._database.read() as at:
+            return machines_of(at, fork_id, self._database.now_ns(at))
+
+    def console(self, fork_id: str) -> tuple[str, str] | None:
+        with self._database.read() as at:
+            return console_of(at, fork_id)
+
     def attempts(self, run_id: str) -> tuple[AttemptLine, ...]:
         with self._database.read() as at:
             rows = at.execute(
@@ -104,21 +117,20 @@ class Runs:
         with self._database.read() as at:
             return bookings.moves(at, run_id), bookings.lives(at, run_id)
 
+    def events(
+        self, project_id: str, run_id: str, after: int, limit: int
+    ) -> tuple[tuple[Event, ...], bool]:
+        with self._database.read() as at:
+            return events_after(at, project_id, run_id, after, limit)
+
     def ask_stop(self, run_id: str, reason: EndReason) -> tuple[Attempt, ...]:
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
             live = lock_forks(at, forks.c.run_id == run_id, is_live)
-            waiting = [fork for fork in live if fork.state is ForkState.QUEUED]
-            end_waiting(at, run, waiting, reason, now_ns)
-            unasked = [
-                fork.fork_id
-                for fork in live
-                if fork.state is not ForkState.QUEUED and fork.stop_asked is None
-            ]
-            _wish(at, unasked, reason)
-            rows = at.execute(select(attempts).where(attempts.c.run_id == run_id, is_open))
-            return tuple(noun_of(Attempt, row) for row in rows)
+            waiting = ask_all(at, live, reason, now_ns)
+            let_go(at, run, waiting, now_ns)
+            return open_of(at, run_id)
 
     def release(
         self, project_id: str, fork_id: str, reason: EndReason, reward: float | None
@@ -129,14 +141,18 @@ class Runs:
             (fork,) = lock_forks(at, forks.c.fork_id == fork_id)
             if _already(run, fork, reason, reward):
                 return _machine_of(at, fork)
-            result = replace(fork.result, reward=reward)
+            # The verdict on a fork that was kept stands, its grade included.
+            result = replace(fork.result, reward=reward) if fork.kept is None else fork.result
             at.execute(
                 update(forks)
                 .where(forks.c.fork_id == fork_id)
                 .values(stop_asked=reason, result=result)
             )
+            now_ns = self._database.now_ns(at)
+            asked = replace(fork, stop_asked=reason, result=result)
+            tell(at, now_ns, [of_fork(EventKind.STOP_ASKED, asked, reason=reason)])
             if fork.state is ForkState.QUEUED:
-                end_waiting(at, run, [fork], reason, self._database.now_ns(at))
+                end_waiting(at, run, [asked], reason, now_ns)
                 return None
             return _machine_of(at, fork)
 
@@ -167,6 +183,18 @@ def insert_run(at: Connection, run: Run, its_forks: tuple[Fork, ...], now_ns: in
     insert_forks(at, its_forks, now_ns)
     book_budget(at, run, now_ns)
     commit_budget(at, run, now_ns)
+    tell(at, now_ns, [of_run(EventKind.RUN_STARTED, run, **_asked(run, its_forks))])
+
+
+def _asked(run: Run, its_forks: tuple[Fork, ...]) -> dict[str, object]:
+    rule = run.spec.stop_when
+    return {
+        "kind": run.kind.value,
+        "forks": len(its_forks),
+        "snapshots": sorted({fork.snapshot for fork in its_forks}),
+        "held": run.spec.hold_ns is not None,
+        "stop_when": None if rule is None else {"env_failed_share": rule.env_failed_share},
+    }
 
 
 def _run_of(at: Connection, project_id: str, run_id: str) -> Run:
@@ -190,13 +218,10 @@ def _line(row: AnyRow) -> AttemptLine:
     )
 
 
-def _wish(at: Connection, fork_ids: list[str], reason: EndReason) -> None:
-    for page in pages(fork_ids):
-        at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(stop_asked=reason))
-
-
 def _already(run: Run, fork: Fork, reason: EndReason, reward: float | None) -> bool:
     """Whether this very release was made before. Raises Conflict if the fork ends, or ended, in another way."""
+    if fork.kept is not None:
+        return _kept_already(fork, reason, reward)
     if run.spec.hold_ns is None or fork.role is Role.TEMPLATE:
         raise Conflict("fork_not_held", f"fork {fork.fork_id} is not a held fork")
     wish = fork.reason or fork.stop_asked
@@ -207,6 +232,19 @@ def _already(run: Run, fork: Fork, reason: EndReason, reward: float | None) -> b
     if (wish, fork.result.reward) != (reason, reward):
         raise Conflict("already_released", f"fork {fork.fork_id} was released with another grade")
     return True
+
+
+def _kept_already(fork: Fork, reason: EndReason, reward: float | None) -> bool:
+    """Whether a kept fork has ended, or is asked to. Raises Conflict(verdict_stands) for a grade."""
+    assert fork.kept is not None
+    if reason is not EndReason.RELEASED or reward is not None:
+        raise Conflict(
+            "verdict_stands",
+            f"fork {fork.fork_id} was kept after its verdict ({fork.kept.value}); release it without a grade",
+            fork_id=fork.fork_id,
+            kept=fork.kept.value,
+        )
+    return fork.reason is not None or fork.stop_asked is not None
 
 
 def _machine_of(at: Connection, fork: Fork) -> Attempt | None:

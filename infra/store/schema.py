@@ -8,6 +8,7 @@ from sqlalchemy import (
     CheckConstraint,
     Index,
     UniqueConstraint,
+    text,
 )
 from sqlmodel import Field
 
@@ -29,6 +30,7 @@ from app.domain.run import (
     RunKind,
     RunSpec,
     RunState,
+    Stopped,
 )
 from app.domain.snapshot import BuildError, BuildState, Candidate, Definition
 from infra.store.base import IN_PLACE, Row, known, not_negative, partial_index, refers
@@ -89,7 +91,10 @@ class QuoteRow(Row, table=True):
 
 
 class RunRow(Row, table=True):
-    """`hold_ns`, `queue_timeout_ns` and `micros_per_hour` repeat what spec and quote say, for statements to read."""
+    """`hold_ns`, `queue_timeout_ns` and `micros_per_hour` repeat what spec and quote say, for statements to read.
+
+    `events` is the number of its last event.
+    """
 
     __tablename__ = "run"
     __table_args__ = (
@@ -119,6 +124,8 @@ class RunRow(Row, table=True):
     queue_timeout_ns: int = big()
     created_ns: int = big()
     ended_ns: int | None = big(default=None)
+    stopped: Stopped | None = as_json(Stopped, default=None)
+    events: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
 
 
 class LabelRow(Row, table=True):
@@ -184,6 +191,7 @@ class ForkRow(Row, table=True):
         partial_index("ix_fork_live_of_host", "state <> 'ended'", "host_id"),
         partial_index("ix_fork_live_of_snapshot", "state <> 'ended'", "project_id", "snapshot"),
         partial_index("ix_fork_queued", "state = 'queued'", "host_id", "queued_ns", "index"),
+        partial_index("ix_fork_env_failed", "outcome = 'env_failed'", "run_id"),
         IN_PLACE,
     )
 

@@ -13,6 +13,8 @@ from sqlalchemy import Table, literal_column
 from app.domain.snapshot import BuildState
 from infra.store.base import Row
 from infra.store.callers import KeyRow, ProjectMonthRow, ProjectRow, ReceiptRow
+from infra.store.history import EventRow
+from infra.store.processes import WorkerRow
 from infra.store.schema import (
     AttemptRow,
     BuildRow,
@@ -49,6 +51,8 @@ ledger = _table(LedgerRow)
 execs = _table(ExecRow)
 builds = _table(BuildRow)
 build_lines = _table(LineRow)
+events = _table(EventRow)
+workers = _table(WorkerRow)
 
 METADATA = Row.metadata
 

@@ -1,0 +1,44 @@
+"""What happened in each run, and runs that their own rule stopped."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+
+EVENTS = (
+    sa.Column("run_id", sa.String(), nullable=False),
+    sa.Column("number", sa.Integer(), nullable=False),
+    sa.Column("at_ns", sa.BigInteger(), nullable=False),
+    sa.Column("kind", sa.String(), nullable=False),
+    sa.Column("fork_id", sa.String(), nullable=True),
+    sa.Column("index", sa.Integer(), nullable=True),
+    sa.Column("attempt_id", sa.String(), nullable=True),
+    sa.Column("host_id", sa.String(), nullable=True),
+    sa.Column("reason", sa.Text(), nullable=True),
+    sa.Column("data", sa.Text(), nullable=False),
+)
+
+
+def upgrade() -> None:
+    op.add_column("run", sa.Column("stopped", sa.Text(), nullable=True))
+    # Of what happened before there were events, none is told.
+    op.add_column(
+        "run", sa.Column("events", sa.Integer(), nullable=False, server_default=sa.text("0"))
+    )
+    op.create_table(
+        "event",
+        *EVENTS,
+        sa.ForeignKeyConstraint(["run_id"], ["run.run_id"], name="fk_event_run_id"),
+        sa.PrimaryKeyConstraint("run_id", "number", name="pk_event"),
+    )
+    env_failed = sa.text("outcome = 'env_failed'")
+    op.create_index(
+        "ix_fork_env_failed",
+        "fork",
+        ["run_id"],
+        sqlite_where=env_failed,
+        postgresql_where=env_failed,
+    )
