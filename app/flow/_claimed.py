@@ -15,7 +15,7 @@ from typing import TypeVar
 from app.domain.checks import Check
 from app.domain.death import end_of, fault_of
 from app.domain.failure import Failure, Phase, failure
-from app.domain.fork import EndReason, ForkState
+from app.domain.fork import KEEPABLE, EndReason, ForkState
 from app.domain.machine import TAIL_BYTES, Death, DeathCause, Identity, tail
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
@@ -30,6 +30,7 @@ from app.domain.run import (
     GuestFaults,
     Result,
     Role,
+    Verdict,
 )
 from app.domain.snapshot import Definition
 from app.domain.spec import command, targets
@@ -41,6 +42,7 @@ COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 # How long an end waits for the database; afterwards recovery comes to it again, and knows less of it.
 PATIENCE_NS = 60 * NS_PER_SECOND
 PATIENCE_PAUSE_S = 0.5
+PING_TIMEOUT_S = 10.0
 
 T = TypeVar("T")
 
@@ -218,7 +220,10 @@ def fail(
         # It was to stop anyway: a machine that is ended meanwhile has failed nobody.
         close(ports, host, claimed, then, result=Result(reward=present.fork.result.reward))
         return
-    close(ports, host, claimed, then, failed=named, result=result)
+    if then is None:
+        close(ports, host, claimed, None, failed=named, result=result)
+    else:
+        conclude(ports, host, claimed, then, failed=named, result=result)
 
 
 def _shut_down_in_its_grade(reason: EndReason, phase: Phase) -> bool:
@@ -251,6 +256,51 @@ def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:
     return EndReason.ENVIRONMENT_FAILED
 
 
+def conclude(
+    ports: Ports,
+    host: HostPorts,
+    claimed: Claimed,
+    reason: EndReason,
+    *,
+    result: Result | None = None,
+    failed: Failure | None = None,
+) -> None:
+    """What a fork ends for is known: it is kept with its machine where its run asks for that, else both end."""
+    if not _keep(ports, host, claimed, reason, result or Result(), failed):
+        close(ports, host, claimed, reason, result=result, failed=failed)
+
+
+def _keep(
+    ports: Ports,
+    host: HostPorts,
+    claimed: Claimed,
+    reason: EndReason,
+    result: Result,
+    failed: Failure | None,
+) -> bool:
+    if claimed.run.spec.keep_failed == 0 or reason not in KEEPABLE:
+        return False
+    if not answers(host, claimed.attempt.attempt_id):
+        return False  # there is nothing that could be looked at
+    timed = _timed(result, claimed, ports.clock.boot_ns())
+    verdict = Verdict(reason, timed, failed, claimed.fork.checks)
+    kept = patiently(ports, lambda: ports.attempts.keep(claimed, verdict))
+    if kept and claimed.fork.state in COMING_UP:
+        ports.bells.fork(host.host_id)
+    return kept
+
+
+def answers(host: HostPorts, name: str) -> bool:
+    """Whether a machine lives and its guest answers."""
+    if host.machines.death(name) is not None:
+        return False
+    try:
+        host.guest.ping(name, PING_TIMEOUT_S)
+    except EnvironmentFault:
+        return False
+    return True
+
+
 def close(
     ports: Ports,
     host: HostPorts,
@@ -277,6 +327,7 @@ def close(
         checks=claimed.fork.checks,
         late_ns=death.late_ns if death else 0,
         boot_id=_boot_of(ports, death),
+        console=host.machines.console_tail(name),
     )
     closed = patiently(ports, lambda: ports.attempts.close(claimed, closing, more_forks))
     host.machines.forget(name)

@@ -15,8 +15,8 @@ from app.domain.machine import CommandEnd
 from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, Result
 from app.errors import BadRequest, EnvironmentFault, FailureKind, TooLarge
 from app.flow._attribution import environment_fault, evidence_of
-from app.flow._claimed import close, fail, own_exec_id, patiently, result_of
-from app.flow._results import exec_result
+from app.flow._claimed import conclude, fail, own_exec_id, patiently, result_of
+from app.flow._results import exec_result, note_end
 from app.ports import HostPorts, Ports
 
 SHOWN_BYTES = 500
@@ -29,6 +29,7 @@ def settle_grade(
     found = _found(host, claimed, ended, end)
     if isinstance(found, EnvironmentFault):
         result = replace(task_result(ports, claimed), grade=no_grade(end, found.message))
+        note_end(ports, claimed, ended, end)
         fail(ports, host, claimed, found, Phase.GRADE, result=result)
         return
     kept = replace(exec_result(ports, end), grade=found)
@@ -42,7 +43,7 @@ def after_grade(ports: Ports, host: HostPorts, claimed: Claimed, kept: ExecResul
     reward = None if kept.grade is None else kept.grade.reward
     result = replace(task_result(ports, claimed), reward=reward, grade=kept.grade)
     reason = EndReason.COMMAND_PASSED if passed else EndReason.COMMAND_FAILED
-    close(ports, host, claimed, reason, result=result)
+    conclude(ports, host, claimed, reason, result=result)
 
 
 def task_result(ports: Ports, claimed: Claimed) -> Result:

@@ -1,40 +1,73 @@
-"""A held command's end, stored and told; shared by `exec` (short commands) and `collect` (all others)."""
+"""What is kept of a command's end, and a held command's end told; shared by `exec` (short commands) and `collect`."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
-from app.domain.machine import CommandEnd
-from app.domain.run import Claimed, Exec, ExecResult
+from app.domain.machine import OUTPUT_LIMIT_BYTES, CommandEnd
+from app.domain.run import Blob, Claimed, Exec, ExecResult
+from app.errors import Unavailable
 from app.ports import Ports
 
-# What a row keeps of each stream, head and tail; the guest's journal keeps up to the command's own limit.
-ROW_OUTPUT_BYTES = 1024 * 1024
+# What a row keeps of each stream, head and tail. Where more was printed, all that the guest kept is in a blob.
+HELD_ROW_BYTES = 1024 * 1024
+# Of a run's own commands: most print less, so that most of a thousand ends write no blob.
+OWN_ROW_BYTES = 64 * 1024
 
 
 def settle_held(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) -> None:
     """Store the result, then wake who waits for it. Twice is safe."""
-    ended = replace(asked, result=exec_result(end))
+    ended = replace(asked, result=exec_result(ports, end, HELD_ROW_BYTES))
     if ports.execs.finish(claimed, ended):
         ports.bells.woken(asked.exec_id)
 
 
-def exec_result(end: CommandEnd) -> ExecResult:
-    """A command's end as its caller reads it. A time limit is a result: `timed_out`, no exit code, output kept."""
+def note_end(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) -> None:
+    """Keep what a command left behind whose end is an environment's fault: its fork ends, or goes on, without it."""
+    ports.execs.note(claimed, replace(asked, result=exec_result(ports, end)))
+
+
+def exec_result(ports: Ports, end: CommandEnd, row_bytes: int = OWN_ROW_BYTES) -> ExecResult:
+    """A command's end as it is read later. A time limit is a result: `timed_out`, no exit code, output kept.
+
+    Blobs are written first: no row names what is not there.
+    """
+    stdout, stderr = _text(end.stdout, row_bytes), _text(end.stderr, row_bytes)
+    blobs, lost = _blobs(ports, (end.stdout, stdout), (end.stderr, stderr))
     return ExecResult(
         exit_code=None if end.timed_out else end.exit_code,
         signal=end.signal,
         timed_out=end.timed_out,
-        stdout=_text(end.stdout),
-        stderr=_text(end.stderr),
-        truncated=end.truncated or max(len(end.stdout), len(end.stderr)) > ROW_OUTPUT_BYTES,
+        stdout=stdout,
+        stderr=stderr,
+        truncated=end.truncated or max(len(end.stdout), len(end.stderr)) > row_bytes,
         duration_ns=end.duration_ns,
+        cut=end.truncated or lost,
+        stdout_blob=blobs[0],
+        stderr_blob=blobs[1],
     )
 
 
-def _text(output: bytes) -> str:
-    if len(output) > ROW_OUTPUT_BYTES:
-        half = ROW_OUTPUT_BYTES // 2
+def _blobs(ports: Ports, *streams: tuple[bytes, str]) -> tuple[list[Blob | None], bool]:
+    """A blob for each stream that its text does not say to the byte; and whether one could not be kept.
+
+    A result counts for more than its output: it is saved also while there is no room for blobs.
+    """
+    try:
+        return [None if text.encode() == raw else _blob(ports, raw) for raw, text in streams], False
+    except Unavailable:
+        return [None for _ in streams], True
+
+
+def _blob(ports: Ports, raw: bytes) -> Blob:
+    sha256, size = ports.blobs.put(io.BytesIO(raw), expect=None, limit_bytes=OUTPUT_LIMIT_BYTES)
+    return Blob(sha256, size)
+
+
+def _text(output: bytes, row_bytes: int) -> str:
+    if len(output) > row_bytes:
+        half = row_bytes // 2
         output = output[:half] + output[-half:]
     # A row cannot hold NUL in PostgreSQL's text.
     return output.decode("utf-8", "replace").replace("\0", "\ufffd")

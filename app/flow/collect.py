@@ -12,7 +12,8 @@ from app.errors import EnvironmentFault, FailureKind
 from app.flow._attribution import environment_fault, evidence_of
 from app.flow._claimed import (
     CHANNEL_FAULTS,
-    close,
+    answers,
+    conclude,
     fail,
     failing,
     hand_over,
@@ -23,10 +24,9 @@ from app.flow._claimed import (
     start_intended,
 )
 from app.flow._grading import after_grade, grade_began, settle_grade, task_result
-from app.flow._results import exec_result, settle_held
+from app.flow._results import exec_result, note_end, settle_held
 from app.ports import HostPorts, Ports
 
-PING_TIMEOUT_S = 10.0
 # Commands whose end takes the fork one step on: after one, everything read before is out of date.
 DECIDING = frozenset({ExecPurpose.TEST, ExecPurpose.TASK, ExecPurpose.GRADE})
 PHASES = {ForkState.RESTORING: Phase.BARRIER, ForkState.CHECKING: Phase.TEST}
@@ -43,7 +43,8 @@ def collect(ports: Ports, host: HostPorts, attempt_id: str) -> None:
         try:
             _collect_commands(ports, host, claimed)
         except EnvironmentFault as fault:
-            if fault.kind in CHANNEL_FAULTS and _is_well(host, attempt_id):
+            # A channel broke. First learn whether the process lives, and whether the guest answers; then name it.
+            if fault.kind in CHANNEL_FAULTS and answers(host, attempt_id):
                 return
             _fail(ports, host, claimed, fault)
 
@@ -62,8 +63,7 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         end = _end_of(ports, host, claimed, each)
         if end is None:
             continue
-        if each.purpose is ExecPurpose.TEST and claimed.fork.state is not ForkState.CHECKING:
-            # A worker died between the hand-over and this note of it.
+        if _is_decided(claimed, each):
             ports.execs.finish(claimed, replace(each, result=exec_result(ports, end)))
             continue
         _settle(ports, host, claimed, each, end)
@@ -74,6 +74,13 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         raise EnvironmentFault(FailureKind.GUEST_LOST, "the machine's process ended")
     if not running and _awaits_its_command(claimed):
         _resume(ports, host, claimed)
+
+
+def _is_decided(claimed: Claimed, each: Exec) -> bool:
+    """Its end decides nothing any more: the fork is kept, or a worker died between a hand-over and this note of it."""
+    if each.purpose is ExecPurpose.TEST:
+        return claimed.fork.state is not ForkState.CHECKING
+    return each.purpose in DECIDING and claimed.fork.kept is not None
 
 
 def _end_of(ports: Ports, host: HostPorts, claimed: Claimed, each: Exec) -> CommandEnd | None:
@@ -90,6 +97,8 @@ def _end_of(ports: Ports, host: HostPorts, claimed: Claimed, each: Exec) -> Comm
 def _go_on_from_result(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
     """A deciding command whose result is in its row, and nothing followed: whoever saved it was interrupted then."""
     if claimed.fork.state is not ForkState.RUNNING or claimed.run.spec.exec is None:
+        return False
+    if claimed.fork.kept is not None:
         return False
     for purpose, go_on in ((ExecPurpose.GRADE, after_grade), (ExecPurpose.TASK, _after_task)):
         decided = ports.execs.find(own_exec_id(purpose, claimed.attempt.attempt_id))
@@ -111,7 +120,8 @@ def _refuse_full_disk(host: HostPorts, claimed: Claimed) -> None:
 
 
 def _awaits_its_command(claimed: Claimed) -> bool:
-    return claimed.fork.state is ForkState.READY and claimed.run.spec.exec is not None
+    ready = claimed.fork.state is ForkState.READY and claimed.fork.kept is None
+    return ready and claimed.run.spec.exec is not None
 
 
 def _resume(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
@@ -144,6 +154,7 @@ def _settle_test(
         "the snapshot's own test did not pass in this fork",
         **evidence_of(end),
     )
+    note_end(ports, claimed, ended, end)
     fail(ports, host, claimed, fault, Phase.TEST)
 
 
@@ -152,6 +163,7 @@ def _settle_task(
 ) -> None:
     fault = environment_fault(host, ended, end)
     if fault is not None:
+        note_end(ports, claimed, ended, end)
         fail(ports, host, claimed, fault, Phase.EXEC)
         return
     _after_task(ports, host, claimed, _saved(ports, claimed, ended, end))
@@ -160,7 +172,7 @@ def _settle_task(
 def _after_task(ports: Ports, host: HostPorts, claimed: Claimed, result: ExecResult) -> None:
     grade = claimed.run.spec.grade
     if grade is None:
-        close(ports, host, claimed, _reason(result), result=result_of(result))
+        conclude(ports, host, claimed, _reason(result), result=result_of(result))
         return
     with failing(ports, host, claimed, Phase.GRADE):
         launch(ports, host, claimed, ExecPurpose.GRADE, grade)
@@ -177,17 +189,6 @@ def _reason(result: ExecResult) -> EndReason:
     if result.timed_out:
         return EndReason.COMMAND_TIMED_OUT
     return EndReason.COMMAND_PASSED if result.exit_code == 0 else EndReason.COMMAND_FAILED
-
-
-def _is_well(host: HostPorts, name: str) -> bool:
-    """A channel broke. First learn whether the process lives, and whether the guest answers; then name it."""
-    if host.machines.death(name) is not None:
-        return False
-    try:
-        host.guest.ping(name, PING_TIMEOUT_S)
-    except EnvironmentFault:
-        return False
-    return True
 
 
 def _fail(ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault) -> None:

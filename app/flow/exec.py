@@ -1,12 +1,22 @@
-"""Start what a held fork was sent: a command, or a file in either direction."""
+"""Do what a fork was sent: a command, a file in either direction, a look at what it has printed."""
 
 from __future__ import annotations
 
+import codecs
 import tempfile
 from dataclasses import replace
 
 from app.domain.failure import Phase
-from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, ExecState, FileMove
+from app.domain.run import (
+    LOOKS,
+    Claimed,
+    Exec,
+    ExecPurpose,
+    ExecResult,
+    ExecState,
+    FileMove,
+    Look,
+)
 from app.errors import BadRequest, Conflict, EnvironmentFault, FailureKind, NotFound, TooLarge
 from app.flow._claimed import begin, failing, late_results_dropped
 from app.flow._results import settle_held
@@ -15,6 +25,8 @@ from app.ports import HostPorts, Ports
 DOWNLOAD_LIMIT_BYTES = 2 * 1024**3
 # A command that ends at once is collected here, without another trip through the queue.
 SHORT_COMMAND_S = 0.25
+# The most that one look at a running command's output brings; the next goes on behind it.
+LOOK_BYTES = 1024 * 1024
 
 
 def start(ports: Ports, host: HostPorts, exec_id: str) -> bool:
@@ -28,6 +40,10 @@ def start(ports: Ports, host: HostPorts, exec_id: str) -> bool:
     claimed = ports.attempts.get(asked.attempt_id)
     if claimed is None or claimed.attempt.claim != host.claim:
         return False
+    if asked.purpose in LOOKS:
+        with late_results_dropped():
+            _look(ports, host, claimed, asked)
+        return True
     with late_results_dropped(), failing(ports, host, claimed, Phase.EXEC):
         try:
             return _act(ports, host, claimed, asked)
@@ -36,6 +52,32 @@ def start(ports: Ports, host: HostPorts, exec_id: str) -> bool:
             if conflict.code != "stop_asked":
                 raise
     return False
+
+
+def _look(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> None:
+    """Answer what is asked of a machine: nothing is started in it, and nothing that is met here ends its fork."""
+    name, look = claimed.attempt.attempt_id, asked.look
+    try:
+        if look is None:
+            seen = ExecResult(exit_code=0, stdout=host.machines.console_tail(name))
+        else:
+            seen = _output_so_far(host, name, look)
+    except EnvironmentFault as fault:
+        seen = ExecResult(error=("unavailable", fault.message))
+    ports.execs.finish(claimed, replace(asked, result=seen))
+    ports.bells.woken(asked.exec_id)
+
+
+def _output_so_far(host: HostPorts, name: str, look: Look) -> ExecResult:
+    """What there is now, cut before a character that is not whole yet; nothing where the guest cannot show it."""
+    try:
+        part = host.guest.output(name, look.exec_id, look.stream, look.start, LOOK_BYTES)
+    except NotFound:
+        part = b""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(part)
+    read = len(part) - len(decoder.getstate()[0])
+    return ExecResult(exit_code=0, stdout=text.replace("\0", "\ufffd"), read_to=look.start + read)
 
 
 def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:

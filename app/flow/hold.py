@@ -1,4 +1,4 @@
-"""What a trainer does with a held fork: send commands and files, and hand it back."""
+"""What a trainer does with a fork that is held, or kept: send commands and files, and hand it back."""
 
 from __future__ import annotations
 
@@ -18,15 +18,22 @@ RELEASES = {
 
 
 def exec(  # noqa: A001 - the word of the contract
-    ports: Ports, project_id: str, fork_id: str, spec: ExecSpec, exec_id: str | None
+    ports: Ports,
+    project_id: str,
+    fork_id: str,
+    spec: ExecSpec,
+    exec_id: str | None,
+    name: str | None = None,
 ) -> Exec:
     """Send a command; its result is in the row later. The same id and command again is the same row.
+
+    `name` is what its caller calls it, where the row has another id.
 
     Raises Conflict(exec_id_taken, fork_not_held, fork_ended, environment_failure), NotYet(fork_not_ready,
     too_many_execs),
     NotFound.
     """
-    return _request(ports, project_id, fork_id, ExecPurpose.HELD, exec_id, spec=spec)
+    return _request(ports, project_id, fork_id, ExecPurpose.HELD, exec_id, spec=spec, name=name)
 
 
 def upload(
@@ -46,9 +53,9 @@ def download(ports: Ports, project_id: str, fork_id: str, guest_path: str) -> Ex
 def release(
     ports: Ports, project_id: str, fork_id: str, passed: bool | None, reward: float | None
 ) -> None:
-    """Hand a fork back with a grade, or none. The same grade again changes nothing.
+    """Hand a fork back with a grade, or none. The same grade again changes nothing. A kept fork takes none.
 
-    Raises BadRequest(bad_reward), Conflict(already_released, fork_not_held, fork_ended), NotFound.
+    Raises BadRequest(bad_reward), Conflict(already_released, fork_not_held, fork_ended, verdict_stands), NotFound.
     """
     if reward is not None and not isfinite(reward):
         raise BadRequest("bad_reward", "a reward is a finite number")
@@ -66,6 +73,7 @@ def _request(
     *,
     spec: ExecSpec | None = None,
     file: FileMove | None = None,
+    name: str | None = None,
 ) -> Exec:
     asked = Exec(
         exec_id=exec_id or new_id("exec"),
@@ -75,6 +83,7 @@ def _request(
         purpose=purpose,
         spec=spec,
         file=file,
+        name=name,
     )
     row, claim = ports.execs.request(asked)
     if row.state is ExecState.QUEUED:

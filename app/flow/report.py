@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 from app.domain import report as pages
 from app.domain.account import Project
+from app.domain.fork_page import fork_page
 from app.domain.placement import Host, serves, slots_for
 from app.domain.run_ledger import run_ledger
 from app.ports import Ports
 
 Answer = dict[str, object]
+
+# A held fork may have run any number of commands.
+MAX_COMMANDS = 200
 
 
 def report(ports: Ports, project_id: str, run_id: str, *, forks: bool) -> Answer:
@@ -59,8 +63,14 @@ def forks(ports: Ports, project_id: str, run_id: str) -> list[Answer]:
 
 
 def fork(ports: Ports, project_id: str, fork_id: str) -> Answer:
-    """One fork. Raises NotFound."""
-    return pages.fork_line(ports.runs.fork(project_id, fork_id))
+    """One fork whole, with its machines and its newest commands. Raises NotFound."""
+    found = ports.runs.fork(project_id, fork_id)
+    return fork_page(
+        ports.runs.get(project_id, found.run_id),
+        found,
+        ports.runs.machines(fork_id),
+        ports.execs.of_fork(fork_id, MAX_COMMANDS),
+    )
 
 
 def build(ports: Ports, project_id: str, build_id: str) -> Answer:
