@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 
 from app.domain.checks import Check
@@ -52,6 +53,17 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class StopWhen:
+    """When a run stops itself: so large a share of its forks ended `env_failed` (0 < share <= 1)."""
+
+    env_failed_share: float
+
+    def reached(self, env_failed: int, requested: int) -> bool:
+        """By the share as it was written: three of ten are 0.3, which no binary number is."""
+        return env_failed >= Decimal(str(self.env_failed_share)) * requested
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """Everything that `runs.start` was given. Exactly one of `exec` and `hold_ns` is set."""
 
@@ -68,6 +80,7 @@ class RunSpec:
     labels: tuple[tuple[str, str], ...] = ()
     queue_timeout_ns: int = 3600 * NS_PER_SECOND
     keep_failed: int = 0
+    stop_when: StopWhen | None = None
 
     @property
     def count(self) -> int:
@@ -87,6 +100,19 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """That a run's own rule stopped it: the share that was agreed, how many had ended so by then, and when.
+
+    `forks` are those that it stopped: asked to, or ended while they waited.
+    """
+
+    env_failed_share: float
+    env_failed: int
+    forks: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A run's row. `budget = pool + granted + charged`, always."""
 
@@ -102,6 +128,7 @@ class Run:
     charged_micros: int
     created_ns: int
     ended_ns: int | None = None
+    stopped: Stopped | None = None
 
     @property
     def purse(self) -> Purse:
@@ -234,12 +261,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What a closing brought about, for the bells that follow it."""
+    """What a closing brought about, for the bells that follow it; `stopping` are machines that the run's rule stops."""
 
     fork_state: ForkState
     run_ended: bool
     build_id: str | None = None
     lost_exec_ids: tuple[str, ...] = ()
+    stopping: tuple[Attempt, ...] = ()
 
 
 class ExecPurpose(StrEnum):
