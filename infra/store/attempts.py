@@ -29,6 +29,7 @@ from infra.store.rows import (
     fork_of,
     lock_forks,
     lock_run,
+    lock_runs,
     noun_of,
     save,
 )
@@ -141,11 +142,17 @@ class Attempts:
         if of is not None:
             named.append(attempts.c.claim == of)
         with self._database.write() as at:
-            adopted = at.execute(update(attempts).where(*named).values(claim=claim))
-            attempt = find_attempt(at, attempt_id)
-            if adopted.rowcount == 0 or attempt is None:
+            seen = find_attempt(at, attempt_id)
+            if seen is None:
                 return None
-            return claimed_of(at, (attempt,))[0]
+            lock_runs(at, (seen.run_id,))
+            adopted = at.execute(update(attempts).where(*named).values(claim=claim))
+            if adopted.rowcount == 0:
+                return None
+            (claimed,) = claimed_of(at, (replace(seen, claim=claim),))
+            told = of_fork(EventKind.ADOPTED, claimed.fork, worker=claim, before=seen.claim)
+            tell(at, self._database.now_ns(at), [told])
+            return claimed
 
     def overdue(self) -> tuple[Attempt, ...]:
         with self._database.read() as at:

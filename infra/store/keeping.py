@@ -6,8 +6,11 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, func, select
 
+from app.domain.event import EventKind
 from app.domain.fork import KEEPABLE, ForkState, move
+from app.domain.report import kept_entry
 from app.domain.run import Attempt, Claimed, Closing, Fork, Role, Run, Verdict
+from infra.store.events import of_fork, tell
 from infra.store.fence import held
 from infra.store.rows import lock_run, save
 from infra.store.tables import attempts, forks, is_live
@@ -16,7 +19,7 @@ from infra.store.tables import attempts, forks, is_live
 REACHABLE = frozenset({ForkState.CHECKING, ForkState.READY, ForkState.RUNNING})
 
 
-def keep(at: Connection, claimed: Claimed, verdict: Verdict) -> bool:
+def keep(at: Connection, claimed: Claimed, verdict: Verdict, now_ns: int) -> bool:
     """`Attempts.keep`, in the caller's transaction."""
     run = lock_run(at, claimed.run.run_id)
     fork, attempt = held(at, claimed)
@@ -24,7 +27,10 @@ def keep(at: Connection, claimed: Claimed, verdict: Verdict) -> bool:
         return True
     if not _may_keep(fork, verdict) or _kept_of(at, run) >= run.spec.keep_failed:
         return False
-    save(at, forks, "fork_id", fork, _kept(at, fork, attempt, verdict))
+    new = _kept(at, fork, attempt, verdict)
+    save(at, forks, "fork_id", fork, new)
+    told = of_fork(EventKind.KEPT, new, reason=verdict.reason)
+    tell(at, now_ns, [replace(told, data=kept_entry(new) or {})])
     return True
 
 
