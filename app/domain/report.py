@@ -112,6 +112,7 @@ def fork_entry(fork: Fork, cost_micros: int) -> dict[str, object]:
         "host": fork.host_id,
         "checks": [check.as_dict() for check in fork.checks],
         "attempts": fork.attempts,
+        "grade": result.grade.as_dict() if result.grade else None,
         "failure": fork.failure.as_dict() if fork.failure else None,
         "kept": kept_entry(fork),
     }

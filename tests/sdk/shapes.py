@@ -172,6 +172,7 @@ def fork_report(
         "host": "h-1",
         "checks": [{"name": "barrier", "sound": True, "seen": "nonce", "seconds": 0.1}],
         "attempts": 1,
+        "grade": None,
         "failure": failure() if outcome == "env_failed" else None,
     }
 

@@ -64,6 +64,18 @@ class RolloutCommand(Command):
         return replace(super().to_spec(), environment_exit_codes=codes)
 
 
+class GradeCommand(RolloutCommand):
+    """A grade; it may write its reward to the file that `PROMIGENCE_RESULT` names in its environment.
+
+    `result_required`: without that file it has crashed, whatever its exit code (a Python traceback ends with 1, too).
+    """
+
+    result_required: bool = False
+
+    def to_spec(self) -> ExecSpec:
+        return replace(super().to_spec(), result_required=self.result_required)
+
+
 class HeldCommand(Command):
     """A command for a held fork; a given `exec_id` finds it again after a crash."""
 

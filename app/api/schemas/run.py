@@ -20,7 +20,7 @@ from app.api.schemas.base import (
     Usd,
     ns_of,
 )
-from app.api.schemas.command import Command, RolloutCommand
+from app.api.schemas.command import GradeCommand, RolloutCommand
 from app.domain.money import micros_of_usd
 from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec
 
@@ -49,7 +49,7 @@ class QuoteBody(Body):
     spend_cap: Usd
     verify_each: bool = True
     exec: RolloutCommand | None = None
-    grade: Command | None = None
+    grade: GradeCommand | None = None
     hold_seconds: Seconds | None = None
     environment_retries: Annotated[int, Field(ge=0, le=10)] = 2
     rerun_started: bool = False
@@ -247,6 +247,18 @@ class Failure(Answer):
 Outcome = Literal["passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled"]
 
 
+class Grade(Answer):
+    """What a grade command found. Not `valid`: no reward, and `reason` says why; the fork is `env_failed` then."""
+
+    reward: float | None
+    valid: bool
+    reason: str | None
+    exit_code: int | None
+    seconds: float
+    stdout_tail: str
+    stderr_tail: str
+
+
 class ForkReport(Answer):
     """One fork's end; train on `reward` only where `reward_valid`."""
 
@@ -267,6 +279,7 @@ class ForkReport(Answer):
     host: str | None
     checks: list[Check]
     attempts: int
+    grade: Grade | None
     failure: Failure | None
 
 

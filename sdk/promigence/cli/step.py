@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from promigence.types import Exec, Group, StartTerms
+from promigence.types import Exec, GradeExec, Group, StartTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,14 @@ def read_step(
         str | None, typer.Option(help="A second command, which decides the outcome.")
     ] = None,
     grade_timeout: Annotated[float | None, typer.Option(help="Its limit, seconds.")] = None,
+    grade_user: Annotated[str | None, typer.Option(help="As whom it runs in the guest.")] = None,
+    grade_result_required: Annotated[
+        bool | None,
+        typer.Option(
+            "--grade-result-required/--no-grade-result-required",
+            help="Without a result file ($PROMIGENCE_RESULT) the grade has crashed.",
+        ),
+    ] = None,
     hold_seconds: Annotated[
         float | None,
         typer.Option(help="Hand the forks over for so long instead of running a command."),
@@ -120,7 +128,12 @@ def read_step(
         spend_cap=spend_cap,
         verify_each=verify_each,
         exec=_command(exec_),
-        grade=_grade(grade_sh, grade_timeout),
+        grade=_grade(
+            sh=grade_sh,
+            timeout_seconds=grade_timeout,
+            user=grade_user,
+            result_required=grade_result_required,
+        ),
         hold_seconds=hold_seconds,
         environment_retries=environment_retries,
         rerun_started=rerun_started,
@@ -189,10 +202,11 @@ def _command(given: dict[str, Any]) -> Exec | None:
     return given  # type: ignore[return-value]
 
 
-def _grade(sh: str | None, timeout: float | None) -> Exec | None:
-    if sh is None and timeout is not None:
-        raise typer.BadParameter("--grade-timeout goes with --grade-sh")
-    return _given(sh=sh, timeout_seconds=timeout) or None
+def _grade(**options: Any) -> GradeExec | None:
+    given = _given(**options)
+    if given and "sh" not in given:
+        raise typer.BadParameter("--grade-timeout, --grade-user and the like go with --grade-sh")
+    return given or None
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str] | None:

@@ -128,6 +128,18 @@ class Failure(TypedDict):
     evidence: dict[str, Any]
 
 
+class Grade(TypedDict):
+    """What a grade command found. Not `valid`: no reward, and `reason` says why; the fork is `env_failed` then."""
+
+    reward: float | None
+    valid: bool
+    reason: str | None
+    exit_code: int | None
+    seconds: float
+    stdout_tail: str
+    stderr_tail: str
+
+
 class ForkReport(TypedDict):
     """One fork's end. Train on `reward` only where `reward_valid`."""
 
@@ -148,6 +160,7 @@ class ForkReport(TypedDict):
     host: str | None
     checks: list[Check]
     attempts: int
+    grade: Grade | None
     failure: Failure | None
 
 

@@ -20,6 +20,16 @@ class Exec(TypedDict, total=False):
     environment_exit_codes: list[int]
 
 
+class GradeExec(Exec, total=False):
+    """A second command, which decides the outcome. To the file that `PROMIGENCE_RESULT` names it may write
+    `{"reward": 0.7}`, or `{"valid": false, "reason": "..."}`.
+
+    `result_required`: without that file it has crashed, whatever its exit code.
+    """
+
+    result_required: bool
+
+
 class _GroupBase(TypedDict):
     snapshot: str
     count: int
@@ -42,7 +52,7 @@ class QuoteTerms(TypedDict, total=False):
     spend_cap: float
     verify_each: bool
     exec: Exec
-    grade: Exec
+    grade: GradeExec
     hold_seconds: float
     environment_retries: int
     rerun_started: bool
