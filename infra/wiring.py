@@ -67,6 +67,7 @@ def control(settings: Settings) -> Iterator[Control]:
             hosts=store.hosts,
             meters=store.meters,
             usage=store.usage,
+            workers=store.workers,
             bells=bells,
             blobs=FolderBlobs(settings.dir / "blobs"),
             clock=HostClock(),

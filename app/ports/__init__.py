@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from app.ports.bundle import HostPorts, Ports
 from app.ports.callers import Keys, Projects, Receipts
+from app.ports.meters import Meters
 from app.ports.store import (
     Attempts,
     Builds,
     Execs,
     Hosts,
-    Meters,
     Quotes,
     Runs,
     Snapshots,
 )
 from app.ports.usage import Usage
+from app.ports.workers import Workers
 from app.ports.world import (
     Bells,
     Blobs,
@@ -53,4 +54,5 @@ __all__ = [
     "Usage",
     "Waiter",
     "Wakes",
+    "Workers",
 ]

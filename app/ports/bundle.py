@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from app.domain.rates import RateCard
 from app.ports.callers import Keys, Projects, Receipts
+from app.ports.meters import Meters
 from app.ports.store import (
     Attempts,
     Builds,
     Execs,
     Hosts,
-    Meters,
     Quotes,
     Runs,
     Snapshots,
 )
 from app.ports.usage import Usage
+from app.ports.workers import Workers
 from app.ports.world import Bells, Blobs, Bundles, Clock, Guest, Images, Machines
 
 
@@ -48,6 +49,7 @@ class Ports:
     hosts: Hosts
     meters: Meters
     usage: Usage
+    workers: Workers
     bells: Bells
     blobs: Blobs
     clock: Clock

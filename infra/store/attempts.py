@@ -147,10 +147,11 @@ class Attempts:
                 return None
             lock_runs(at, (seen.run_id,))
             adopted = at.execute(update(attempts).where(*named).values(claim=claim))
-            if adopted.rowcount == 0:
+            attempt = find_attempt(at, attempt_id)
+            if adopted.rowcount == 0 or attempt is None:
                 return None
-            (claimed,) = claimed_of(at, (replace(seen, claim=claim),))
-            told = of_fork(EventKind.ADOPTED, claimed.fork, worker=claim, before=seen.claim)
+            (claimed,) = claimed_of(at, (attempt,))
+            told = of_fork(EventKind.ADOPTED, claimed.fork, worker=claim)
             tell(at, self._database.now_ns(at), [told])
             return claimed
 

@@ -18,11 +18,12 @@ from infra.store.receipts import Receipts
 from infra.store.runs import Runs
 from infra.store.snapshots import Snapshots
 from infra.store.usage import Usage
+from infra.store.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Every Protocol of `app.ports.callers`, `app.ports.store` and `app.ports.usage`, on one database."""
+    """Every Protocol of `app.ports` whose subject is rows, on one database."""
 
     database: Database
     keys: Keys
@@ -37,6 +38,7 @@ class Stores:
     hosts: Hosts
     meters: Meters
     usage: Usage
+    workers: Workers
 
     def migrate(self) -> None:
         """Bring the schema up to this release's. Twice is safe, also at the same time. Raises Unavailable."""
@@ -71,4 +73,5 @@ def create_store(
         hosts=Hosts(database),
         meters=Meters(database),
         usage=Usage(database),
+        workers=Workers(database),
     )

@@ -193,6 +193,7 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
         hosts=stores.hosts,
         meters=stores.meters,
         usage=stores.usage,
+        workers=stores.workers,
         bells=bells,
         blobs=FolderBlobs(folder / "blobs"),
         clock=clock,
