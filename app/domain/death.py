@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from app.domain.fork import EndReason
 from app.domain.machine import Death, DeathCause
 from app.domain.run import Claimed
 from app.errors import EnvironmentFault, FailureKind
+
+_PANIC = re.compile(r"Kernel panic - not syncing: [^\n]*")
+# The sentences with which the kernel gives up for want of memory (mm/oom_kill.c).
+_FOR_MEMORY = re.compile(r"System is deadlocked on memory|Out of memory")
+_SENTENCE_CHARS = 300
 
 # How much later than its death a deadline must lie to show that an extension did not arrive.
 EXTENSION_NS = 1_000_000_000
@@ -22,6 +29,10 @@ _DEATHS: dict[DeathCause, tuple[FailureKind, str]] = {
     DeathCause.SHUTDOWN: (FailureKind.GUEST_LOST, "the machine shut itself down"),
     DeathCause.PANICKED: (FailureKind.GUEST_PANICKED, "the guest's kernel panicked"),
     DeathCause.SIGNAL: (FailureKind.GUEST_LOST, "the machine's process was killed from outside"),
+    DeathCause.OUT_OF_MEMORY: (
+        FailureKind.HOST_OUT_OF_MEMORY,
+        "the host's kernel killed the machine for want of memory",
+    ),
     DeathCause.EXIT: (FailureKind.GUEST_LOST, "the machine's process ended by itself"),
     DeathCause.KEEPER_LOST: (
         FailureKind.GUEST_LOST,
@@ -53,15 +64,27 @@ def _held_to_its_end(claimed: Claimed, death: Death) -> bool:
     return death.ended_boot_ns >= ready_ns + hold_ns
 
 
-def fault_of(met: EnvironmentFault, death: Death) -> EnvironmentFault:
-    """A fault that was met, named by how the machine ended."""
+def fault_of(met: EnvironmentFault, death: Death, console: str = "") -> EnvironmentFault:
+    """A fault that was met, named by how the machine ended; `console` is the last that its guest's kernel said."""
     kind, message = _DEATHS[death.cause]
+    panic = _panic(console) if death.cause is DeathCause.PANICKED else None
+    if panic is not None and _FOR_MEMORY.search(panic):
+        kind = FailureKind.GUEST_OUT_OF_MEMORY
+        message = "the guest's kernel panicked, as it had no memory and nothing left to kill"
+    told = {"panic": panic, "process_said": death.seen or None}
     return EnvironmentFault(
         kind,
         message,
         death_cause=death.cause.value,
         process_exit_code=death.exit_code,
         process_signal=death.signal,
+        **{name: value for name, value in told.items() if value is not None},
         met=met.message,
         **met.evidence,
     )
+
+
+def _panic(console: str) -> str | None:
+    """The sentence of the last panic on a console. That there was one, the machine's monitor says, and not this."""
+    found = _PANIC.findall(console)
+    return str(found[-1])[:_SENTENCE_CHARS] if found else None

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from app.errors import BadRequest, Forbidden
 
+# What a proxy's line says of a target that nobody allowed: no fault of anybody's.
+REFUSED = "refused"
 _NAME = re.compile(r"(?!.*\.\.)[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?", re.ASCII)
 
 
@@ -39,6 +41,18 @@ def host_and_port(target: str) -> tuple[str, int]:
     if not _NAME.fullmatch(host) and _address(host) is None:
         raise _bad(target)
     return host, int(port)
+
+
+def lost_since(lines: Iterable[Mapping[str, str]], began_boot_ns: int) -> list[Mapping[str, str]]:
+    """The faults of allowed targets in a proxy's lines that lie at or after a moment: not refusals, nothing earlier.
+
+    A fault that lasted (the proxy was away) lies where it ended.
+    """
+    return [
+        line
+        for line in lines
+        if line["what"] != REFUSED and int(line["at_boot_ns"]) >= began_boot_ns
+    ]
 
 
 def _split(text: str) -> tuple[str, str]:

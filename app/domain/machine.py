@@ -101,7 +101,7 @@ class DeathCause(StrEnum):
     """Why a machine's process ended, as its keeper and monitor saw it.
 
     `SHUTDOWN` and `PANICKED`: the guest did it; its monitor's event is the evidence, and we ended the
-    process thereupon.
+    process thereupon. `OUT_OF_MEMORY`: the host's kernel killed it, and says so.
     """
 
     ASKED = "asked"
@@ -109,19 +109,24 @@ class DeathCause(StrEnum):
     SHUTDOWN = "shutdown"
     PANICKED = "panicked"
     SIGNAL = "signal"
+    OUT_OF_MEMORY = "out_of_memory"
     EXIT = "exit"
     KEEPER_LOST = "keeper_lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A machine that is gone. `ended_boot_ns` is when its process was known to be gone."""
+    """A machine that is gone. `ended_boot_ns` is when its process was known to be gone.
+
+    `seen` is what the kernel or the process's own log said of an end that nobody of ours wished for.
+    """
 
     cause: DeathCause
     exit_code: int | None
     signal: int | None
     ended_boot_ns: int
     late_ns: int = 0
+    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,13 @@ class ProxyRequest:
     """Where to (`host:port`), and every byte that may go there, read from the machine as it is asked for."""
 
     target: str
-    is_tunnel: bool
+    method: str
     client_bytes: Iterator[bytes] = field(repr=False)
+
+    @property
+    def is_tunnel(self) -> bool:
+        """Whether what goes through is none of ours to read."""
+        return self.method == "CONNECT"
 
 
 def reply(status: int, message: str) -> bytes:
@@ -76,10 +81,10 @@ class HeadReader:
         method, where = line.groups()
         headers = _headers(rest)
         if method == "CONNECT":
-            return ProxyRequest(_target(where), True, self._all())
+            return ProxyRequest(_target(where), method, self._all())
         target, path, authority = _absolute(where)
         head = _rewritten(f"{method} {path} HTTP/1.1", authority, headers)
-        return ProxyRequest(target, False, self._one_request(head, headers))
+        return ProxyRequest(target, method, self._one_request(head, headers))
 
     def _head(self) -> str:
         while b"\r\n\r\n" not in self._buffer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -18,6 +19,7 @@ from typing import Protocol
 from app.domain.egress import check, host_and_port
 from app.errors import BadRequest, Forbidden
 from infra.egress.addresses import Address, is_own, refusal, resolve
+from infra.egress.answer import Answer
 from infra.egress.http import HeadReader, ProxyRequest, RequestRefusedError, reply
 
 _KEPT = 64
@@ -28,6 +30,11 @@ _IDLE_S = 3600.0
 # What a client may still say after its target has closed.
 _LINGER_S = 30.0
 _READ_BYTES = 65536
+
+
+def _boot_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
 
 Resolver = Callable[[str, int], list[Address]]
 
@@ -53,9 +60,11 @@ class EgressProxy:
         operator_allows: Iterable[str] = (),
         never: Iterable[str] = (),
         resolver: Resolver = resolve,
+        boot_ns: Callable[[], int] = _boot_ns,
     ) -> None:
         self._operator_allows = tuple(operator_allows)
         self._resolve = resolver
+        self._boot_ns = boot_ns
         self._never = tuple(host_and_port(target) for target in never)
         self._lines: defaultdict[str, deque[dict[str, str]]] = defaultdict(
             lambda: deque(maxlen=_KEPT)
@@ -85,7 +94,9 @@ class EgressProxy:
             self._note(name, _fault(target, 502, "proxy_away", "its proxy was away for a while"))
 
     def log(self, name: str) -> tuple[dict[str, str], ...]:
-        """The last 64 refusals and faults of a machine, oldest first: `target`, `what`, `why`, `at` (UTC)."""
+        """The last 64 refusals and faults of a machine, oldest first: `target`, `what`, `why`, `at` (UTC), and
+        `at_boot_ns` on the host's boot-time clock, by which it is judged whether a command ran then.
+        """
         with self._lock:
             return tuple(self._lines.get(name, ()))
 
@@ -168,14 +179,19 @@ class EgressProxy:
         self, name: str, stream: Stream, upstream: socket.socket, request: ProxyRequest
     ) -> None:
         """Both directions at once, until the target has said all, and for a tunnel the machine too."""
+        heard, over = Answer(request.method), threading.Event()
 
         def answer() -> None:
             try:
-                _copy_answer(upstream, stream)
-            except ConnectionError as error:
-                self._note(name, _fault(request.target, 502, "reset", str(error)))
+                if _copy_answer(upstream, stream, heard) and not (heard.is_whole or over.is_set()):
+                    self._note(name, _fault(request.target, 502, "gone", heard.seen))
             except TimeoutError:
-                self._note(name, _fault(request.target, 504, "timed_out", "it fell silent"))
+                seen = f"it fell silent; {heard.seen}"
+                self._note(name, _fault(request.target, 504, "timed_out", seen))
+            except OSError as error:
+                what = "reset" if isinstance(error, ConnectionError) else "unreachable"
+                seen = f"{error.strerror or error}; {heard.seen}"
+                self._note(name, _fault(request.target, 502, what, seen))
             finally:
                 stream.settimeout(_LINGER_S)
                 with suppress(OSError, EOFError):
@@ -185,17 +201,7 @@ class EgressProxy:
         upstream.settimeout(_IDLE_S)
         answering = threading.Thread(target=answer, name="egress-answer", daemon=True)
         answering.start()
-        try:
-            if request.is_tunnel:
-                stream.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            for data in request.client_bytes:
-                upstream.sendall(data)
-            if request.is_tunnel:
-                upstream.shutdown(socket.SHUT_WR)
-        except (OSError, EOFError, RequestRefusedError):
-            # The machine went away, or broke off: its target learns it too. A target's own fault is told by `answer`.
-            with suppress(OSError):
-                upstream.shutdown(socket.SHUT_RDWR)
+        _ask(stream, upstream, request, over)
         answering.join()
 
     def _note(self, name: str, refused: RequestRefusedError) -> None:
@@ -204,6 +210,7 @@ class EgressProxy:
             "what": refused.what,
             "why": refused.message[:500],
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "at_boot_ns": str(self._boot_ns()),
         }
         with self._lock:
             self._lines[name].append(line)
@@ -224,13 +231,49 @@ def _first_connection(target: str, addresses: list[Address]) -> socket.socket:
     raise fault
 
 
-def _copy_answer(upstream: socket.socket, stream: Stream) -> None:
-    """A machine that no longer listens is no fault of its target."""
+def _ask(
+    stream: Stream, upstream: socket.socket, request: ProxyRequest, over: threading.Event
+) -> None:
+    """Pass on what the machine says. `over` is set where its target owes it nothing more: the machine went away or
+    broke off. A target that does not take it is told by what it answers.
+    """
+    try:
+        if request.is_tunnel:
+            stream.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        for data in request.client_bytes:
+            if not _taken(upstream, data):
+                return
+    except (OSError, EOFError, RequestRefusedError):
+        over.set()
+        _hang_up(upstream, socket.SHUT_RDWR)
+        return
+    if request.is_tunnel:
+        _hang_up(upstream, socket.SHUT_WR)
+
+
+def _taken(upstream: socket.socket, data: bytes) -> bool:
+    try:
+        upstream.sendall(data)
+    except OSError:
+        _hang_up(upstream, socket.SHUT_WR)
+        return False
+    return True
+
+
+def _hang_up(upstream: socket.socket, how: int) -> None:
+    with suppress(OSError):
+        upstream.shutdown(how)
+
+
+def _copy_answer(upstream: socket.socket, stream: Stream, heard: Answer) -> bool:
+    """Whether the target ended it: a machine that no longer listens is no fault of its target."""
     for data in _chunks(upstream):
+        heard.take(data)
         try:
             stream.sendall(data)
         except (OSError, EOFError):
-            return
+            return False
+    return True
 
 
 def _chunks(upstream: socket.socket) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ import shutil
 import uuid
 from pathlib import Path
 
+from app.domain.attribution import Strain, Vitals, strain_between
 from app.domain.machine import (
     Accelerator,
     BootImage,
@@ -89,7 +90,28 @@ class FakeMachines:
         return tuple(box.events) if box else ()
 
     def console_tail(self, name: str) -> str:
-        return "" if name not in self._world.boxes else f"fake console of {name}\n"
+        box = self._world.boxes.get(name)
+        return "" if box is None else f"fake console of {name}\n{box.console}"
+
+    def vitals(self, name: str) -> Vitals:
+        box, now_ns = self._world.boxes.get(name), self._world.clock.boot_ns()
+        if box is None or box.death is not None:
+            return Vitals(now_ns)
+        return Vitals(
+            now_ns, "S", True, box.stops, box.stopped_ns, None, (box.starved_ns,), (now_ns,)
+        )
+
+    def mark(self, name: str, exec_id: str) -> None:
+        box = self._world.boxes.get(name)
+        if box is not None:
+            box.marks.setdefault(exec_id, self.vitals(name))
+
+    def strain(self, name: str, exec_id: str) -> Strain:
+        box, now = self._world.boxes.get(name), self.vitals(name)
+        if box is None:
+            return Strain(now.boot_ns, 0)
+        before = box.marks.get(exec_id) or Vitals(box.handle.started_boot_ns)
+        return strain_between(before, now, box.events)
 
     def recover(self, name: str) -> Handle | None:
         box = self._world.boxes.get(name)

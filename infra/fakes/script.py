@@ -1,9 +1,11 @@
 """The commands that a fake machine runs: `sim: 0.2s print hello exit 1`.
 
 Words, in any number: `<seconds>s` (time passes), `print TEXT`, `error TEXT`, `env NAME` (prints the variable),
-`exit N`, `signal N`, `result TEXT` (what a grade writes to its result file), and what becomes of the machine: `crash` (its process dies), `panic`, `poweroff`, `hang`
-(never ends, never answers), `diskfull` (its host has no room for what it wrote: it stands still). `$NAME` stands
-for the words in that variable, so that the forks of one run may do different things. Texts follow shell quoting.
+`exit N`, `signal N`, `result TEXT` (what a grade writes to its result file), and what becomes of the machine:
+`crash` (its process dies), `panic`, `poweroff`, `hang` (never ends, never answers), `diskfull` (its host has no room
+for what it wrote: it stands still), `oom` (its kernel panics for want of memory), `victim` (its kernel kills a process
+outside of the command for that), `hostoom` (the host's kernel kills it). `$NAME` stands for the words in that variable,
+so that the forks of one run may do different things. Texts follow shell quoting.
 `true` and `false` are known too; anything else ends with 127, as a shell would.
 """
 
@@ -27,6 +29,9 @@ class Fate(StrEnum):
     POWEROFF = "poweroff"
     HANG = "hang"
     DISKFULL = "diskfull"
+    OOM = "oom"
+    VICTIM = "victim"
+    HOSTOOM = "hostoom"
 
 
 @dataclass(frozen=True, slots=True)

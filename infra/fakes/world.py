@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from app.domain.attribution import Vitals
 from app.domain.machine import (
     Command,
     CommandEnd,
@@ -80,6 +81,11 @@ class Box:
     jobs: dict[str, Job] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
     events: list[MonitorEvent] = field(default_factory=list)
+    console: str = ""
+    stops: int = 0
+    stopped_ns: int = 0
+    starved_ns: int = 0
+    marks: dict[str, Vitals] = field(default_factory=dict)
     egress: list[dict[str, str]] = field(default_factory=list)
 
 
@@ -227,6 +233,7 @@ class World:
             duration_ns=job.ends_ns - job.began_ns,
             stdout=job.script.stdout.encode(),
             stderr=job.script.stderr.encode(),
+            victim_elsewhere=job.script.fate is Fate.VICTIM,
         )
 
     def result_of(self, name: str, exec_id: str) -> bytes | None:
@@ -250,10 +257,9 @@ class World:
         self.tell(name, "machine", "hang")
 
     def stall(self, name: str, seconds: float) -> None:
-        """A machine was stopped from outside for so long; the limits of its commands ran on meanwhile."""
+        """A machine's process was stopped from outside for so long; the limits of its commands ran on meanwhile."""
         box, stalled_ns, now = self.boxes[name], int(seconds * 1e9), self.clock.boot_ns()
-        self.note(box, "STOP")
-        self.note(box, "RESUME")
+        box.stops, box.stopped_ns = box.stops + 1, box.stopped_ns + stalled_ns
         for job in box.jobs.values():
             if job.ends_ns > now:
                 job.delay(stalled_ns)
@@ -269,8 +275,8 @@ class World:
 
     def lose_egress(self, name: str, target: str, what: str) -> None:
         """A target that a machine may reach was refused to it, reset, or did not answer."""
-        now = str(self.clock.wall_ns())
-        self.boxes[name].egress.append({"target": target, "what": what, "at": now})
+        at = {"at": str(self.clock.wall_ns()), "at_boot_ns": str(self.clock.boot_ns())}
+        self.boxes[name].egress.append({"target": target, "what": what, **at})
         self.tell(name, "egress", what)
 
     def pump(self) -> None:
@@ -314,8 +320,14 @@ def _befall(world: World, name: str, box: Box, fate: Fate) -> bool:
     deaths = {
         Fate.CRASH: (DeathCause.SIGNAL, 9),
         Fate.PANIC: (DeathCause.PANICKED, None),
+        Fate.OOM: (DeathCause.PANICKED, None),
+        Fate.HOSTOOM: (DeathCause.OUT_OF_MEMORY, 9),
         Fate.POWEROFF: (DeathCause.SHUTDOWN, None),
     }
+    if fate is Fate.OOM:
+        box.console = "Kernel panic - not syncing: System is deadlocked on memory\n"
+    if fate is Fate.VICTIM:
+        return False
     if fate is Fate.HANG:
         box.hung = True
     elif fate is Fate.DISKFULL:

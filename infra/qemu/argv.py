@@ -118,7 +118,8 @@ def _machine(
     machine = f"{key.machine_type},memory-backend=ram,vmport=off,usb=off,graphics=off"
     return (
         hypervisor.program,
-        *("-name", name),
+        # Threads by their own names: a virtual CPU's is how the host tells whether it was starved.
+        *("-name", f"{name},debug-threads=on"),
         *("-nodefaults", "-no-user-config", "-display", "none"),
         *("-sandbox", SANDBOX),
         *("-machine", machine),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from app.domain.machine import TAIL_BYTES, Death, DeathCause, MonitorEvent
 from app.ports import Clock
-from infra.qemu import keeper
+from infra.qemu import keeper, oom
 from infra.qemu.home import Home, write_atomically
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[^\n\t -~\u00a0-\uffff]")
@@ -22,10 +23,12 @@ def death(home: Home, events: Iterable[MonitorEvent], clock: Clock) -> Death | N
     written = keeper.read_exit(home)
     if written is None:
         written = _unwitnessed(home, clock)
-    if written is None or written.cause is not DeathCause.ASKED:
+    if written is None or written.cause is DeathCause.DEADLINE:
         return written
-    by_itself = _by_itself(events)
-    return replace(written, cause=by_itself) if by_itself else written
+    if written.cause is DeathCause.ASKED:
+        by_itself = _by_itself(events)
+        return replace(written, cause=by_itself) if by_itself else written
+    return _explained(home, written)
 
 
 def is_end(event: MonitorEvent) -> bool:
@@ -57,6 +60,16 @@ def console_tail(home: Home) -> str:
 def log_tail(home: Home) -> str:
     """The last 4 KiB of what QEMU itself complained of."""
     return _tail(home.directory, "log")
+
+
+def _explained(home: Home, written: Death) -> Death:
+    """The kernel's word, if it was killed for want of memory; else what QEMU itself said last."""
+    born = keeper.read_born(home)
+    killed = written.signal == signal.SIGKILL or written.cause is DeathCause.KEEPER_LOST
+    said = oom.proof(home, born) if killed and born is not None else None
+    if said is not None:
+        return replace(written, cause=DeathCause.OUT_OF_MEMORY, seen=said)
+    return replace(written, seen=log_tail(home))
 
 
 def _unwitnessed(home: Home, clock: Clock) -> Death | None:

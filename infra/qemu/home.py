@@ -54,6 +54,24 @@ class Home:
         return self.directory / "exit"
 
     @property
+    def stops(self) -> Path:
+        return self.directory / "stops"
+
+    @property
+    def kills(self) -> Path:
+        """What the kernel had killed for want of memory when the machine was born."""
+        return self.directory / "kills.json"
+
+    @property
+    def killed(self) -> Path:
+        """What shows that the kernel killed this machine so; empty where nothing does."""
+        return self.directory / "killed"
+
+    def mark(self, exec_id: str) -> Path:
+        """What was seen of the machine when this command was about to start."""
+        return self.directory / f"mark.{exec_id}"
+
+    @property
     def events(self) -> Path:
         return self.directory / "events.json"
 

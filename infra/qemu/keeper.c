@@ -7,7 +7,7 @@
  *   reads  `deadline`  ns of CLOCK_BOOTTIME, replaced atomically by whoever extends the lease
  *   writes `born`      once the program is started, `exit` once it is gone; a program whose `born` cannot be written is ended
  *   locks  `keeper`    while it lives; the program holds `machine` locked in the same way
- *   keeps  `console` and `log`, the last 64 to 128 KiB of each
+ *   keeps  `console` and `log`, the last 64 to 128 KiB of each, and `stops`: how long the program stood still by a signal
  *
  * SIGTERM: kill the program now. SIGHUP: the deadline has changed. The command returns 0 as soon as the program runs; 1, with
  * a sentence in the log pipe, when it does not, and then nothing of it is left running.
@@ -49,6 +49,11 @@ struct sink {
     int from, to;
     const char *name;
     ssize_t size;
+};
+
+struct stops {
+    long count;
+    int64_t total_ns, since_ns; /* the latter 0 while it runs */
 };
 
 static int report = -1; /* the command waits for its end; a byte in it means failure */
@@ -104,6 +109,55 @@ static void reserve(const char *draft)
     if (fd < 0 || dprintf(fd, "%*s\n", RECORD_BYTES, "") < 0)
         fail("cannot write %s: %s\n", draft, strerror(errno));
     close(fd);
+}
+
+/* In place, in the room that `reserve` took, for it may be written often and on a full disk. A reader that came in between
+ * sees two different turns, and looks again. */
+static void write_stops(const struct stops *stops)
+{
+    static long turn;
+    char line[RECORD_BYTES + 2];
+    turn++;
+    int used = snprintf(line, sizeof line, "begun=%ld count=%ld stopped_ns=%lld since_boot_ns=%lld done=%ld", turn,
+                        stops->count, (long long)stops->total_ns, (long long)stops->since_ns, turn);
+    snprintf(line + used, sizeof line - used, "%*s\n", RECORD_BYTES - used, "");
+    int file = open("stops", O_WRONLY | O_CLOEXEC);
+    (void)!write(file, line, RECORD_BYTES + 1);
+    close(file);
+}
+
+static void note_stop(struct stops *stops)
+{
+    if (stops->since_ns)
+        return;
+    stops->count++;
+    stops->since_ns = boot_ns();
+    write_stops(stops);
+}
+
+/* It goes on, or it is gone. */
+static void note_end_of_stop(struct stops *stops)
+{
+    if (!stops->since_ns)
+        return;
+    stops->total_ns += boot_ns() - stops->since_ns;
+    stops->since_ns = 0;
+    write_stops(stops);
+}
+
+/* Whether the program is gone. Its stops and continues, which the kernel tells its parent and nobody else, are noted. */
+static bool is_gone(pid_t program, int *status, struct stops *stops)
+{
+    while (waitpid(program, status, WNOHANG | WUNTRACED | WCONTINUED) == program) {
+        if (WIFSTOPPED(*status)) {
+            note_stop(stops);
+            continue;
+        }
+        note_end_of_stop(stops);
+        if (!WIFCONTINUED(*status))
+            return true;
+    }
+    return false;
 }
 
 static int lock_file(const char *name)
@@ -201,13 +255,14 @@ static void end(pid_t program)
 static void watch(pid_t program, int64_t deadline, int64_t margin, int signals)
 {
     struct sink console = {STDIN_FILENO, -1, "console", 0}, log = {STDOUT_FILENO, -1, "log", 0};
+    struct stops stops = {0};
     int timer = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC), status;
     const char *cause = NULL;
     bool killed = false;
     if (signals < 0 || timer < 0)
         _exit(1); /* and the kernel ends the program */
     kill_at(timer, deadline - margin);
-    while (waitpid(program, &status, WNOHANG) != program) {
+    while (!is_gone(program, &status, &stops)) {
         struct pollfd ready[] = {
             {signals, POLLIN, 0}, {timer, POLLIN, 0}, {console.from, POLLIN, 0}, {log.from, POLLIN, 0}};
         struct signalfd_siginfo heard;
@@ -261,6 +316,7 @@ static void keep(const struct wish *wish)
         fail("the time to start it passed %lld ms ago\n", (long long)((started - wish->start_by) / 1000000));
     reserve("born.new");
     reserve("exit.new");
+    reserve("stops");
     pid_t keeper = getpid(), program = fork();
     if (program < 0)
         fail("cannot fork: %s\n", strerror(errno));

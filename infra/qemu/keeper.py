@@ -25,6 +25,8 @@ _STARTED_WITHIN_S = 20.0
 _SENTENCES_BYTES = 4096
 # Between a keeper's lock and its record lie a fork and a few files.
 _BORN_LOOKS, _BORN_LOOK_S = 500, 0.01
+# The keeper writes a stop in place, within microseconds: who comes in between looks again.
+_STOPS_LOOKS = 20
 # The kernel's struct flock: type, whence, start, length, process.
 _FLOCK = "hhqqi0q"
 _WRITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -113,6 +115,28 @@ def read_exit(home: Home) -> Death | None:
         ended_boot_ns=int(record["ended_boot_ns"]),
         late_ns=int(record["late_ns"]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """How often and how long a program stood still by a signal; `since_boot_ns` while it does."""
+
+    count: int = 0
+    stopped_ns: int = 0
+    since_boot_ns: int | None = None
+
+
+def read_stops(home: Home) -> Stops:
+    """What the keeper noted; none where it had nothing to note."""
+    for _ in range(_STOPS_LOOKS):
+        with contextlib.suppress(KeyError, ValueError):
+            record = _record(home.stops)
+            if not record:
+                return Stops()
+            if record["begun"] == record["done"]:
+                since_ns = int(record["since_boot_ns"])
+                return Stops(int(record["count"]), int(record["stopped_ns"]), since_ns or None)
+    raise Unavailable("machine_busy", f"the stops of {home.name} change faster than they are read")
 
 
 def write_keeper_lost(home: Home, ended_boot_ns: int) -> Death:

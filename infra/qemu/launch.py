@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.domain.machine import Accelerator, Deadline, Handle, Shape
 from app.errors import EnvironmentFault, FailureKind
-from infra.qemu import evidence, keeper, limits
+from infra.qemu import evidence, keeper, limits, oom
 from infra.qemu.argv import Descriptors, Hypervisor
 from infra.qemu.home import Home, connect, listen
 from infra.qemu.probe import Trial
@@ -80,6 +80,7 @@ def launch(
     """
     with translated(home):
         handle, numbers = _start(means, home, shape, files, argv_of, deadline)
+        oom.note_birth(home, handle.pid)
         return Launched(handle, attach(loop, home), numbers)
 
 

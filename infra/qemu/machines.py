@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from app.domain.attribution import Strain, Vitals, strain_between
 from app.domain.machine import (
     BootImage,
     Bundle,
@@ -20,7 +21,7 @@ from app.domain.machine import (
 from app.errors import EnvironmentFault, FailureKind, Unavailable
 from app.ports import Clock
 from infra import manifest
-from infra.qemu import evidence, keeper, limits, restore, template
+from infra.qemu import evidence, keeper, limits, restore, template, vitals
 from infra.qemu.argv import fork_argv, template_argv
 from infra.qemu.home import Home, home_of
 from infra.qemu.launch import ArgvOf, Files, Launched, Means, attach, launch, translated
@@ -134,6 +135,21 @@ class QemuMachines:
     def console_tail(self, name: str) -> str:
         """The last 4 KiB of the guest's console."""
         return evidence.console_tail(home_of(self._root, name))
+
+    def vitals(self, name: str) -> Vitals:
+        """One look at its process."""
+        return vitals.look(home_of(self._root, name), self._clock)
+
+    def mark(self, name: str, exec_id: str) -> None:
+        """Keep a look at it beside it. Where the disk is full, its birth will have to do."""
+        with contextlib.suppress(OSError):
+            vitals.keep(home_of(self._root, name), exec_id, self.vitals(name))
+
+    def strain(self, name: str, exec_id: str) -> Strain:
+        """What its host took from it since the mark."""
+        home, now = home_of(self._root, name), self.vitals(name)
+        before = vitals.kept(home, exec_id) or vitals.at_birth(home, now)
+        return strain_between(before, now, self.events(name))
 
     def recover(self, name: str) -> Handle | None:
         """Take a machine that an earlier worker started. One that it left half restored is ended.

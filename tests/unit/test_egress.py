@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.egress import check, host_and_port
+from app.domain.egress import check, host_and_port, lost_since
 from app.errors import BadRequest, Forbidden
 
 
@@ -85,3 +85,13 @@ def test_what_is_no_target_is_a_bad_request(target: str) -> None:
 def test_a_target_is_its_host_and_port() -> None:
     assert host_and_port("Policy.Internal:8000") == ("policy.internal", 8000)
     assert host_and_port("[FD00::1]:443") == ("fd00::1", 443)
+
+
+def line(what: str, at_boot_ns: int) -> dict[str, str]:
+    return {"target": "a:1", "what": what, "at_boot_ns": str(at_boot_ns)}
+
+
+def test_only_what_was_lost_since_a_command_began_is_its_own() -> None:
+    lines = [line("reset", 99), line("refused", 150), line("gone", 100), line("reset", 200)]
+    assert lost_since(lines, 100) == [lines[2], lines[3]]
+    assert lost_since(lines, 201) == []

@@ -198,6 +198,87 @@ def test_a_reset_by_an_allowed_target_is_kept() -> None:
     assert logged(egress) == [(where, "reset")]
 
 
+def answers(data: bytes) -> list[tuple[str, str]]:
+    """What is kept of a target that answers a plain request with this, and closes: (what, why)."""
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        with closing(connection):
+            connection.settimeout(PATIENCE_S)
+            assert connection.recv(4096)
+            connection.sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        egress = EgressProxy([where])
+        answering = threading.Thread(target=answer)
+        answering.start()
+        asked = f"GET http://{where}/ HTTP/1.1\r\n\r\n".encode()
+        assert ask(egress, (where,), asked, hang_up=False) == data
+        answering.join(PATIENCE_S)
+    return [(line["what"], line["why"].partition(": ")[2]) for line in egress.log("m1")]
+
+
+@pytest.mark.parametrize(
+    ("data", "seen"),
+    [
+        (b"", "it closed without an answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-", "after 25 bytes of its answer"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+            "after 43 bytes of its answer, 6 more were announced",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+            "after 56 bytes of its answer",
+        ),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", "after 25 bytes of its answer"),
+    ],
+)
+def test_a_target_that_was_gone_before_its_answer_was_whole_is_kept(data: bytes, seen: str) -> None:
+    assert answers(data) == [("gone", seen)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfull",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfull",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfull\r\n0\r\n\r\n",
+        b"HTTP/1.0 500 Oops\r\n\r\nuntil it closes",
+        b"HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n",
+        b"it speaks something else",
+    ],
+)
+def test_a_whole_answer_is_no_fault_whatever_it_says(data: bytes) -> None:
+    assert answers(data) == []
+
+
+def test_a_machine_that_breaks_off_is_no_fault_of_its_target() -> None:
+    def listen() -> None:
+        connection, _ = server.accept()
+        with closing(connection):
+            connection.settimeout(PATIENCE_S)
+            while connection.recv(4096):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        egress = EgressProxy([where])
+        listening = threading.Thread(target=listen)
+        listening.start()
+        half = f"POST http://{where}/ HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf".encode()
+        ask(egress, (where,), half)
+        listening.join(PATIENCE_S)
+    assert egress.log("m1") == ()
+
+
+def test_each_line_says_when_it_was_on_the_clock_of_commands() -> None:
+    egress = EgressProxy([], boot_ns=lambda: 42)
+    egress.was_away("m1", ("a:1",))
+    assert [line["at_boot_ns"] for line in egress.log("m1")] == ["42"]
+
+
 def test_a_proxy_that_was_away_is_kept_as_a_fault() -> None:
     egress = EgressProxy([])
     egress.was_away("m1", ("a:1", "b:2"))
