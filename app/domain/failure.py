@@ -29,6 +29,10 @@ GUEST_FAULTS = frozenset(
     }
 )
 
+# How a grader fails that a task which is root may have spoilt: it shares the machine with what it grades. It stays an
+# environment failure whatever `guest_faults` says, for a grader of its own accord fails in the same ways.
+GRADER_FAULTS = frozenset({FailureKind.OWN_TEST_FAILED, FailureKind.EXEC_NOT_STARTED})
+
 # Another fork of the same snapshot would fail in the same way.
 NOT_RETRYABLE = frozenset({FailureKind.SNAPSHOT_CORRUPT, FailureKind.REPORTED_BY_COMMAND})
 
@@ -73,11 +77,12 @@ def failure(
     fault: EnvironmentFault, phase: Phase, *, command_may_have_started: bool = False
 ) -> Failure:
     """Name a fault: the phase it was met in and whether the task's command may have caused it."""
+    by_guest = GUEST_FAULTS | GRADER_FAULTS if phase is Phase.GRADE else GUEST_FAULTS
     return Failure(
         kind=fault.kind,
         phase=phase,
         message=fault.message,
         retryable=fault.kind not in NOT_RETRYABLE,
-        task_may_have_caused=command_may_have_started and fault.kind in GUEST_FAULTS,
+        task_may_have_caused=command_may_have_started and fault.kind in by_guest,
         evidence=dict(fault.evidence),
     )

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from app.domain.checks import Check
 from app.domain.death import end_of, fault_of
-from app.domain.failure import Failure, Phase, failure
+from app.domain.failure import GUEST_FAULTS, Failure, Phase, failure
 from app.domain.fork import KEEPABLE, EndReason, ForkState
 from app.domain.machine import TAIL_BYTES, Death, DeathCause, Identity, tail
 from app.domain.money import NS_PER_SECOND
@@ -248,7 +248,8 @@ def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:
     spec, fork, attempt = claimed.run.spec, claimed.fork, claimed.attempt
     if fork.stop_asked is not None:
         return fork.stop_asked
-    if named.task_may_have_caused and spec.guest_faults is GuestFaults.TASK:
+    by_guest = named.task_may_have_caused and named.kind in GUEST_FAULTS
+    if by_guest and spec.guest_faults is GuestFaults.TASK:
         return EndReason.GUEST_FAULT_BY_TASK
     replaceable = fork.role is Role.FORK and named.retryable
     if replaceable and (not attempt.intent or spec.rerun_started):

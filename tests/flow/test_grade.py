@@ -108,6 +108,7 @@ def test_a_grader_that_fails_is_never_a_zero(suite: Stage, faults: GuestFaults) 
         assert (fork["key"], fork["reward"], fork["reward_valid"]) == (grade, None, False)
         failure = fork["failure"]
         assert (failure["kind"], failure["phase"]) == (kind, "grade")
+        assert failure["task_may_have_caused"] is (kind == "own_test_failed")
         assert says in failure["message"]
         assert {"exit_code", "signal", "timed_out", "stdout_tail"} <= failure["evidence"].keys()
         said = fork["grade"]
