@@ -28,6 +28,7 @@ class EventKind(StrEnum):
     READY = "ready"
     COMMAND_INTENDED = "command_intended"
     COMMAND_ENDED = "command_ended"
+    ADOPTED = "adopted"
     ATTEMPT_FAILED = "attempt_failed"
     KEPT = "kept"
     REPLACED = "replaced"

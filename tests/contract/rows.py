@@ -28,6 +28,7 @@ from infra.store.tables import (
     runs,
 )
 from tests import builders as a
+from tests.contract.tales import check_tales
 
 
 class Rows:
@@ -105,6 +106,7 @@ class Rows:
             _check_leases(at)
             _check_rooms(at)
             _check_projects(at)
+            check_tales(at)
 
 
 def _check_runs(at: Connection) -> None:

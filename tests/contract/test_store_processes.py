@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,16 +19,19 @@ from sqlalchemy import text
 
 from app.domain.money import NS_PER_SECOND, cost_micros
 from app.domain.report import AttemptLine
-from app.domain.run import Run, RunState
+from app.domain.run import Run, RunState, StopWhen
 from infra.fakes.clock import ManualClock
 from infra.store import create_store
 from tests import builders as a
 from tests.contract import crowd
 from tests.contract.rows import Rows
+from tests.contract.tales import Follower
 from tests.contract.worker import FastClock
 
 WORKERS, KILLS = 8, 40
 RUNS, FORKS_OF_RUN = 8, 125
+# The run that stops itself when so large a share of its forks was failed by their environment.
+STRICT, STRICT_SHARE = 2, 0.03
 # A third of what the forks could use: what early ones leave is shared out to the others.
 BUDGET = FORKS_OF_RUN * 33 * a.MICROS_PER_SECOND
 LOOK_EVERY_S = 0.4
@@ -53,11 +56,17 @@ def test_a_crowd_that_is_killed_at_random_keeps_the_laws(
     busy.store.projects.set_limits("limited", {"max_forks": 5 * WORKERS})
     started = [_start(busy, number) for number in range(RUNS)]
     deadlocks = _deadlocks(busy)
-    told = _watched(busy, url, tmp_path)
+    followers = [Follower(busy.store, run.project_id, run.run_id) for run in started]
+    told = _watched(busy, url, tmp_path, followers=followers)
     assert told["kills"] == KILLS
     busy.check_laws()
-    for run in started:
+    for run, follower in zip(started, followers, strict=True):
         _check_end(busy, run)
+        follower.read()
+        assert follower.final
+    stopped = busy.store.runs.get(started[STRICT].project_id, started[STRICT].run_id).stopped
+    assert stopped is not None
+    assert stopped.env_failed >= STRICT_SHARE * FORKS_OF_RUN
     assert _deadlocks(busy) == deadlocks
 
 
@@ -75,13 +84,16 @@ def _start(rows: Rows, number: int) -> Run:
     """A run of one of two projects; what the last one's forks wait for is not the end of the day."""
     project_id = (a.PROJECT, "limited")[number % 2]
     timeout_ns = (100 if number == RUNS - 1 else 100_000) * NS_PER_SECOND
-    run, forks = a.step(FORKS_OF_RUN, BUDGET, queue_timeout_ns=timeout_ns)
+    rule = StopWhen(STRICT_SHARE) if number == STRICT else None
+    run, forks = a.step(FORKS_OF_RUN, BUDGET, queue_timeout_ns=timeout_ns, stop_when=rule)
     run = replace(run, project_id=project_id)
     rows.store.runs.start(run, tuple(replace(each, project_id=project_id) for each in forks), None)
     return run
 
 
-def _watched(rows: Rows, url: str, tmp_path: Path, *more: str) -> dict[str, int]:
+def _watched(
+    rows: Rows, url: str, tmp_path: Path, *more: str, followers: Sequence[Follower] = ()
+) -> dict[str, int]:
     """Let the crowd do its work, and look at the laws until it is done; what it tells of itself."""
     seed = random.SystemRandom().randrange(1 << 32)
     counts = (f"--workers={WORKERS}", f"--kills={KILLS}", f"--seed={seed}")
@@ -101,7 +113,7 @@ def _watched(rows: Rows, url: str, tmp_path: Path, *more: str) -> dict[str, int]
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err) as process,
     ):
         try:
-            _look_until_done(rows, process)
+            _look_until_done(rows, process, followers)
         finally:
             process.terminate()
         answer, _ = process.communicate()
@@ -110,11 +122,15 @@ def _watched(rows: Rows, url: str, tmp_path: Path, *more: str) -> dict[str, int]
     return dict(json.loads(answer))
 
 
-def _look_until_done(rows: Rows, process: subprocess.Popen[bytes]) -> None:
+def _look_until_done(
+    rows: Rows, process: subprocess.Popen[bytes], followers: Sequence[Follower]
+) -> None:
     until = time.monotonic() + LIMIT_S
     while process.poll() is None:
         assert time.monotonic() < until, "the crowd does not come to its end"
         rows.check_laws()
+        for follower in followers:
+            follower.read()
         with suppress(subprocess.TimeoutExpired):
             process.wait(LOOK_EVERY_S)
 

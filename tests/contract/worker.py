@@ -16,8 +16,8 @@ from sqlalchemy import insert, select, update
 
 from app.domain.fork import EndReason
 from app.domain.placement import choose
-from app.domain.run import Claimed, Closing
-from app.errors import StaleClaim, Unavailable
+from app.domain.run import Claimed, Closing, Exec, ExecPurpose, ExecResult
+from app.errors import Conflict, StaleClaim, Unavailable
 from app.flow import bill, recover
 from app.ids import new_id
 from app.ports import Ports
@@ -36,8 +36,13 @@ from tests.flow.stage import ports_of
 PACE = 30
 SLOTS = 12
 OPEN_AT_ONCE = 3
-BILLS, HANDS_OVER = 0.05, 0.3
-ENDS = (EndReason.COMMAND_PASSED,) * 5 + (EndReason.COMMAND_FAILED, None)
+BILLS, HANDS_OVER, STARTS = 0.05, 0.3, 0.5
+ENDS = (EndReason.COMMAND_PASSED,) * 5 + (
+    EndReason.COMMAND_FAILED,
+    EndReason.ENVIRONMENT_FAILED,
+    None,
+)
+FAILED = (EndReason.ENVIRONMENT_FAILED, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,21 @@ class Worker:
     def hand_over(self, claimed: Claimed) -> Claimed:
         sample = claimed.attempt.attempt_id.ljust(32, "0")
         checking = self.ports.attempts.checking(claimed, (), sample)
-        return self.ports.attempts.ready(checking, self.clock.now_ns(), ())
+        ready = self.ports.attempts.ready(checking, self.clock.now_ns(), ())
+        if self.chance.random() < STARTS:
+            # Some are asked to stop meanwhile.
+            with suppress(Conflict):
+                self.start(ready)
+        return ready
+
+    def start(self, claimed: Claimed) -> None:
+        """Its command, which may have ended when it is closed."""
+        exec_id = f"task_{claimed.attempt.attempt_id}"
+        names = (claimed.fork.fork_id, claimed.attempt.attempt_id, claimed.fork.project_id)
+        asked = Exec(exec_id, *names, ExecPurpose.TASK, a.COMMAND)
+        started = self.ports.execs.intend(claimed, asked)
+        if started is not None and self.chance.random() < STARTS:
+            self.ports.execs.finish(claimed, replace(started, result=ExecResult(exit_code=0)))
 
     def end(self) -> None:
         if not self.held:
@@ -140,7 +159,7 @@ class Worker:
         if self.chance.random() < 0.02:
             return  # forgotten: nobody reports it, until its lease is long over
         then = self.chance.choice(ENDS)
-        failure = a.failed() if then is None else None
+        failure = a.failed() if then in FAILED else None
         closing = Closing(self.clock.now_ns(), then, failure=failure)
         twice = self.chance.random() < 0.1
         for _ in range(1 + twice):
