@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.machine import Bundle
 from app.errors import BadRequest, EnvironmentFault, FailureKind
 from infra import manifest
 
+# Between two chunks of 2 MiB when nobody waits: hashing one takes a few milliseconds.
+_REST_S = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class _Mounted:
+    """A bundle that forks come from. `mark` is of its files as they were when its working set was read."""
+
+    bundle: Bundle
+    mark: str
+
 
 class LocalBundles:
     """Bundles under `root`: `staged/<id>` while they are made, `stored/<id>` for good.
 
-    `checked/<id>` marks that every byte was read. The mark names each file's inode, size and
-    time of change, so a file replaced since is read again.
+    `checked/<id>` marks that every byte was read since this host's boot, `refused/<id>` what was found wrong. A mark
+    names each file's inode, size and time of change, so a file that changed since is read again, and a bundle that was
+    mended is no longer refused. What is refused stays where it is: it is the evidence.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, boot_id: str = "") -> None:
         self._staged = root / "staged"
         self._stored = root / "stored"
         self._checked = root / "checked"
-        for folder in (self._staged, self._stored, self._checked):
+        self._refusals = root / "refused"
+        for folder in (self._staged, self._stored, self._checked, self._refusals):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._open: dict[str, Bundle] = {}
+        self._boot_id = boot_id
+        self._mounted: dict[str, _Mounted] = {}
+        self._mounting = threading.Lock()
 
     def staging(self, bundle_id: str) -> Path:
         """Where a new bundle is to be made."""
@@ -40,27 +60,50 @@ class LocalBundles:
             _flush(staged)
             staged.rename(stored)
             _flush_entry(self._stored)
-        self._open.pop(stored.name, None)
-        (self._checked / stored.name).unlink(missing_ok=True)
-        return self.open(stored.name)
+        self._read(bundle_id, rest_s=0.0)
+        return self.open(bundle_id)
 
     def open(self, bundle_id: str) -> Bundle:
-        """Ready to fork from. All of it is read the first time on this host, never again while its files stay."""
-        known = self._open.get(bundle_id)
-        if known is not None and known.directory.is_dir():
-            return known
+        """Ready to fork from. What a fork needs at once is read at its first use since boot or since a change; the rest
+        is left to `read`, for no fork shall wait for it.
+        """
         directory = self._directory(bundle_id)
-        contents = manifest.read(directory)
-        mark = _mark(directory, contents)
-        if mark != self._last_mark(bundle_id):
-            manifest.check_chunks(directory, contents)
-            (self._checked / bundle_id).write_text(mark)
-        bundle = self._open[bundle_id] = contents.bundle(directory)
-        return bundle
+        known = self._mounted.get(bundle_id)
+        if known is not None and known.bundle.directory == directory:
+            mark = self._mark(directory)
+            self._refuse_again(bundle_id, mark)
+            if mark == known.mark:
+                return known.bundle
+        with self._mounting:
+            return self._mount(bundle_id, directory).bundle
+
+    def unread(self) -> tuple[str, ...]:
+        """Those opened here whose files have not all been read as they are now."""
+        return tuple(
+            bundle_id
+            for bundle_id, known in tuple(self._mounted.items())
+            if self._is_unread(bundle_id, known)
+        )
+
+    def read(self, bundle_id: str) -> None:
+        """Read every byte, with rests, so that forks have the processor and the disk meanwhile; the bundle is refused
+        from then on if one has changed.
+        """
+        self._read(bundle_id, _REST_S)
+
+    def refused(self) -> tuple[tuple[str, EnvironmentFault], ...]:
+        """What is not forked from any more, and why."""
+        found = ((entry.name, _load(entry)) for entry in sorted(self._refusals.iterdir()))
+        return tuple((name, refusal[1]) for name, refusal in found if refusal is not None)
 
     def mounted(self) -> tuple[str, ...]:
         """Those that can be forked from at once: here, and checked."""
-        return tuple(name for name in self.known() if (self._checked / name).exists())
+        return tuple(
+            name
+            for name in self.known()
+            if (name in self._mounted or (self._checked / name).exists())
+            and not (self._refusals / name).exists()
+        )
 
     def known(self) -> tuple[str, ...]:
         """Every bundle's folder, finished or not."""
@@ -70,10 +113,21 @@ class LocalBundles:
     def delete(self, bundle_id: str) -> None:
         """Remove it, stored or staged. Machines that run on it keep its files open until they end."""
         name = _plain(bundle_id)
-        self._open.pop(name, None)
+        self._mounted.pop(name, None)
         (self._checked / name).unlink(missing_ok=True)
+        (self._refusals / name).unlink(missing_ok=True)
         _remove(self._stored / name)
         _remove(self._staged / name)
+
+    def _read(self, bundle_id: str, rest_s: float) -> None:
+        directory = self._directory(bundle_id)
+        with self._refusing(bundle_id, directory):
+            mark = self._mark(directory)
+            contents = manifest.read(directory)
+            manifest.check_chunks(directory, contents, lambda: time.sleep(rest_s))
+        (self._refusals / bundle_id).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # on a full disk it will be read once more
+            (self._checked / bundle_id).write_text(mark)
 
     def _directory(self, bundle_id: str) -> Path:
         for folder in (self._stored, self._staged):
@@ -84,11 +138,56 @@ class LocalBundles:
             FailureKind.SNAPSHOT_UNAVAILABLE, f"bundle {bundle_id} is not on this host"
         )
 
-    def _last_mark(self, bundle_id: str) -> str | None:
+    def _mount(self, bundle_id: str, directory: Path) -> _Mounted:
+        with self._refusing(bundle_id, directory):
+            mark = self._mark(directory)
+            self._refuse_again(bundle_id, mark)
+            known = self._mounted.get(bundle_id)
+            if known is not None and known.mark == mark and known.bundle.directory == directory:
+                return known  # another thread was here first
+            contents = manifest.read(directory)
+            if mark != _text(self._checked / bundle_id):
+                manifest.check_working_set(directory, contents)
+        mounted = _Mounted(contents.bundle(directory), mark)
+        self._mounted[bundle_id] = mounted
+        return mounted
+
+    @contextlib.contextmanager
+    def _refusing(self, bundle_id: str, directory: Path) -> Iterator[None]:
+        """What is found corrupt inside is kept as such; on a full disk it will be found again."""
         try:
-            return (self._checked / bundle_id).read_text()
-        except FileNotFoundError:
-            return None
+            yield
+        except EnvironmentFault as fault:
+            if fault.kind is FailureKind.SNAPSHOT_CORRUPT:
+                (self._checked / bundle_id).unlink(missing_ok=True)
+                told = {
+                    "mark": self._mark(directory),
+                    "message": fault.message,
+                    "evidence": fault.evidence,
+                }
+                with contextlib.suppress(OSError):
+                    (self._refusals / bundle_id).write_text(json.dumps(told))
+            raise
+
+    def _refuse_again(self, bundle_id: str, mark: str) -> None:
+        refusal = _load(self._refusals / bundle_id)
+        if refusal is not None and refusal[0] == mark:
+            raise refusal[1]
+
+    def _is_unread(self, bundle_id: str, known: _Mounted) -> bool:
+        mark = self._mark(known.bundle.directory)
+        if mark == _text(self._checked / bundle_id):
+            return False
+        refusal = _load(self._refusals / bundle_id)
+        return refusal is None or refusal[0] != mark
+
+    def _mark(self, directory: Path) -> str:
+        """Changes whenever a file of the bundle is written, replaced or removed, and with this host's boot."""
+        files = {}
+        for entry in sorted(directory.iterdir()):
+            stat = entry.stat()
+            files[entry.name] = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+        return json.dumps({"boot_id": self._boot_id, "files": files})
 
 
 def _plain(name: str) -> str:
@@ -97,14 +196,22 @@ def _plain(name: str) -> str:
     return name
 
 
-def _mark(directory: Path, contents: manifest.Manifest) -> str:
-    """Changes whenever a file of the bundle is written or replaced."""
-    manifest.check_sizes(directory, contents)
-    marks = {}
-    for name in (manifest.NAME, *contents.files):
-        stat = (directory / name).stat()
-        marks[name] = [stat.st_ino, stat.st_size, stat.st_mtime_ns]
-    return json.dumps(marks, sort_keys=True)
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _load(file: Path) -> tuple[str, EnvironmentFault] | None:
+    """A refusal: the mark that it is about, and what was found. Half a one, of a crash, is none: it is found again."""
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+        told = json.loads(file.read_text())
+        fault = EnvironmentFault(
+            FailureKind.SNAPSHOT_CORRUPT, told["message"], **dict(told["evidence"])
+        )
+        return str(told["mark"]), fault
+    return None
 
 
 def _remove(path: Path) -> None:

@@ -241,6 +241,28 @@ def check_nothing_starts_after_its_window(subject: Subject) -> None:
     assert name not in {handle.name for handle in subject.machines.live()}
 
 
+def check_a_machine_shows_that_it_lives_and_what_its_host_took(subject: Subject) -> None:
+    name, _ = subject.fork()
+    seen = subject.machines.vitals(name)
+    assert seen.keeper_lives
+    assert seen.process_state not in (None, "T")
+    subject.machines.mark(name, "exec_marked")
+    began_ns = subject.machines.strain(name, "exec_marked").began_boot_ns
+    assert began_ns >= seen.boot_ns
+    subject.run(name, subject.command(seconds=0.1))
+    subject.machines.mark(name, "exec_marked")
+    strain = subject.machines.strain(name, "exec_marked")
+    assert strain.began_boot_ns == began_ns
+    assert strain.over_ns > 0
+    assert (strain.stops, strain.stopped_ns, strain.paused_ns) == (0, 0, 0)
+    assert subject.machines.strain(name, "exec_never").began_boot_ns <= began_ns
+    subject.machines.kill(name)
+    gone = subject.machines.vitals(name)
+    assert (gone.process_state, gone.keeper_lives) == (None, False)
+    assert subject.machines.vitals("att_never").process_state is None
+    subject.machines.mark("att_never", "exec_never")
+
+
 def check_a_machine_is_found_again(subject: Subject) -> None:
     name, _ = subject.fork()
     handle = subject.machines.recover(name)
@@ -256,6 +278,10 @@ def check_bundles_are_kept_and_deleted(subject: Subject) -> None:
     bundle = subject.candidate()
     assert subject.bundles.store(bundle.bundle_id) == subject.bundles.open(bundle.bundle_id)
     assert bundle.bundle_id in subject.bundles.mounted()
+    subject.bundles.read(bundle.bundle_id)
+    assert bundle.bundle_id not in subject.bundles.unread()
+    assert bundle.bundle_id not in dict(subject.bundles.refused())
+    _raises(FailureKind.SNAPSHOT_UNAVAILABLE, lambda: subject.bundles.read("build_none"))
     subject.bundles.staging("build_half").mkdir(parents=True)
     assert {"build_half", bundle.bundle_id} <= set(subject.bundles.known())
     subject.bundles.delete("build_half")
@@ -294,6 +320,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     check_kill_is_idempotent_and_silent,
     check_a_deadline_ends_a_machine_and_an_extension_moves_it,
     check_nothing_starts_after_its_window,
+    check_a_machine_shows_that_it_lives_and_what_its_host_took,
     check_a_machine_is_found_again,
     check_bundles_are_kept_and_deleted,
 )

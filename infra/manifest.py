@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,11 @@ from app.domain.machine import Accelerator, Bundle, RestoreKey, Shape
 from app.errors import EnvironmentFault, FailureKind
 
 NAME = "manifest.json"
-VERSION = 1
+VERSION = 2
+_SEAL = "sha256"
 CHUNK_BYTES = 2 << 20
+# What a fork reads at once: device state, tools and other small files whole, and the first part of the large ones.
+_SMALL_BYTES, _FIRST_CHUNKS = 32 << 20, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,12 @@ def record(file: Path) -> FileRecord:
 
 def write(directory: Path, manifest: Manifest) -> None:
     """Write it beside the files that it describes."""
-    text = json.dumps({"version": VERSION, **asdict(manifest)}, sort_keys=True, indent=1)
-    (directory / NAME).write_text(text + "\n")
+    (directory / NAME).write_text(sealed({"version": VERSION, **asdict(manifest)}))
+
+
+def sealed(raw: Mapping[str, Any]) -> str:
+    """A manifest's text, with its own sha256 in it: one flipped bit may leave sound JSON that says something else."""
+    return json.dumps({**raw, _SEAL: _digest_of(raw)}, sort_keys=True, indent=1) + "\n"
 
 
 def read(directory: Path) -> Manifest:
@@ -78,29 +85,73 @@ def read(directory: Path) -> Manifest:
 
 
 def check_sizes(directory: Path, manifest: Manifest) -> None:
-    """Each file is there with its size: cheap enough before every fork. Raises EnvironmentFault(snapshot_corrupt)."""
+    """Each file is there with its size: cheap enough before every fork.
+
+    Raises EnvironmentFault(snapshot_unavailable) for one that is missing, (snapshot_corrupt) for one of another size.
+    """
     for name, expected in manifest.files.items():
         try:
             size = (directory / name).stat().st_size
         except FileNotFoundError as error:
-            raise _corrupt(directory, name, "it is missing") from error
+            raise EnvironmentFault(
+                FailureKind.SNAPSHOT_UNAVAILABLE,
+                f"bundle {directory.name}: {name}: it is missing",
+                bundle=directory.name,
+                file=name,
+            ) from error
         if size != expected.size:
-            raise _corrupt(directory, name, f"it has {size} bytes instead of {expected.size}")
+            what = f"it has {size} bytes instead of {expected.size}"
+            raise _corrupt(directory, name, what, expected_bytes=expected.size, seen_bytes=size)
 
 
-def check_chunks(directory: Path, manifest: Manifest) -> None:
-    """Every byte is as it was frozen. Reads all of it. Raises EnvironmentFault(snapshot_corrupt)."""
+def check_working_set(directory: Path, manifest: Manifest) -> None:
+    """What a fork reads at once is as it was frozen: some tens of MiB at most. Raises as `check_chunks`."""
     check_sizes(directory, manifest)
     for name, expected in manifest.files.items():
-        seen = _digests(directory / name, expected.size)
-        for index, (is_now, was) in enumerate(zip(seen, expected.chunks, strict=True)):
-            if is_now != was:
-                raise _corrupt(directory, name, f"chunk {index} of 2 MiB has changed")
+        first = None if expected.size <= _SMALL_BYTES else _FIRST_CHUNKS
+        _check_file(directory, name, expected, first)
+
+
+def check_chunks(
+    directory: Path, manifest: Manifest, after_each: Callable[[], object] = lambda: None
+) -> None:
+    """Every byte is as it was frozen. Reads all of it; `after_each` chunk is where who is in no hurry rests.
+
+    Raises EnvironmentFault(snapshot_corrupt) with the first chunk that is not, (snapshot_unavailable).
+    """
+    check_sizes(directory, manifest)
+    for name, expected in manifest.files.items():
+        _check_file(directory, name, expected, None, after_each)
+
+
+def _check_file(
+    directory: Path,
+    name: str,
+    expected: FileRecord,
+    first: int | None,
+    after_each: Callable[[], object] = lambda: None,
+) -> None:
+    """The first so many chunks of a file, or all."""
+    seen = _digests(directory / name, expected.size)
+    for index, (was, is_now) in enumerate(zip(expected.chunks[:first], seen, strict=False)):
+        if is_now != was:
+            raise _corrupt(
+                directory,
+                name,
+                f"chunk {index} of 2 MiB has changed",
+                chunk=index,
+                expected_sha256=was,
+                seen_sha256=is_now,
+            )
+        after_each()
 
 
 def _parse(raw: Any) -> Manifest:
     if raw["version"] != VERSION:
         raise ValueError(f"version {raw['version']!r}; this server reads {VERSION}")
+    seal = raw.pop(_SEAL)
+    if seal != _digest_of(raw):
+        raise ValueError(f"its own sha256 is not {seal!r}")
     key = raw["restore_key"]
     accelerator = Accelerator(key["accelerator"])
     return Manifest(
@@ -111,6 +162,10 @@ def _parse(raw: Any) -> Manifest:
         taken_wall_ns=int(raw["taken_wall_ns"]),
         files={_plain(name): _file_record(file) for name, file in raw["files"].items()},
     )
+
+
+def _digest_of(raw: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
 
 
 def _file_record(raw: Any) -> FileRecord:
@@ -152,6 +207,7 @@ def _digest_of_zeros(length: int) -> str:
     return _ZEROS_DIGEST[length]
 
 
-def _corrupt(directory: Path, name: str, what: str) -> EnvironmentFault:
+def _corrupt(directory: Path, name: str, what: str, **seen: object) -> EnvironmentFault:
     message = f"bundle {directory.name}: {name}: {what}"
-    return EnvironmentFault(FailureKind.SNAPSHOT_CORRUPT, message, bundle=directory.name, file=name)
+    told = {"bundle": directory.name, "file": name, **seen}
+    return EnvironmentFault(FailureKind.SNAPSHOT_CORRUPT, message, **told)

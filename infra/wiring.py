@@ -114,7 +114,7 @@ def _real_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
         egress = EgressProxy(settings.egress_allow, _control_plane(settings))
         guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)
-        bundles = LocalBundles(settings.dir / "bundles")
+        bundles = LocalBundles(settings.dir / "bundles", clock.boot_id())
         yield HostPorts(settings.host_id, claim, machines, guest, bundles, settings.forks_at_once)
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.flow import recover, selftest
+from app.flow import inspect, recover, selftest
 from app.ports import HostPorts, Ports
 from workers.pace import steadily
 
 SWEEP_PERIOD_S = 5.0
 REAP_PERIOD_S = 30.0
+# A bundle that nobody has read whole yet is read this long after its first fork, at the latest.
+INSPECT_PERIOD_S = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
         _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
         _pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S),
         _pace("selftest", lambda: _self_test(ports, host), stop, SWEEP_PERIOD_S),
+        _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
         _pace("reap", lambda: recover.reap(ports, host), stop, REAP_PERIOD_S),
     ]
     try:

@@ -28,6 +28,7 @@ from app.domain.machine import (
     Probe,
     Shape,
 )
+from app.errors import EnvironmentFault
 
 
 class Clock(Protocol):
@@ -271,8 +272,27 @@ class Bundles(Protocol):
         ...
 
     def open(self, bundle_id: str) -> Bundle:
-        """A stored or staged bundle on this host, ready to fork from. Raises EnvironmentFault(snapshot_unavailable,
-        snapshot_corrupt): the latter when its manifest or a first check does not hold."""
+        """A stored or staged bundle on this host, ready to fork from; what a fork needs at once is checked at its
+        first use since the host's boot, or since a file of it changed, and no fork waits for more.
+
+        Raises EnvironmentFault(snapshot_unavailable, snapshot_corrupt): the latter when its manifest or that check does
+        not hold, or what `read` found did not.
+        """
+        ...
+
+    def unread(self) -> tuple[str, ...]:
+        """Ids of the bundles opened here of which not every byte was checked since the host's boot or their change."""
+        ...
+
+    def read(self, bundle_id: str) -> None:
+        """Check every byte; a bundle that does not hold is refused from then on, and stays where it is.
+
+        Raises EnvironmentFault(snapshot_corrupt, snapshot_unavailable). Slow: it leaves the host to its forks.
+        """
+        ...
+
+    def refused(self) -> tuple[tuple[str, EnvironmentFault], ...]:
+        """Bundles that are not forked from any more, each with what was found."""
         ...
 
     def mounted(self) -> tuple[str, ...]:

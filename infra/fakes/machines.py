@@ -146,10 +146,21 @@ class FakeMachines:
 
 
 class FakeBundles:
-    """`Bundles` as a folder of manifests, so that they outlive the process like real ones."""
+    """`Bundles` as a folder of manifests, so that they outlive the process like real ones.
+
+    `spoil` flips a bit that only `read` finds.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._unread: set[str] = set()
+        self._spoilt: set[str] = set()
+        self._refused: dict[str, EnvironmentFault] = {}
+
+    def spoil(self, bundle_id: str) -> None:
+        """From now on a bundle is not as it was frozen, and nobody has seen it."""
+        self._spoilt.add(bundle_id)
+        self._unread.add(bundle_id)
 
     def staging(self, bundle_id: str) -> Path:
         path = self._root / "staged" / bundle_id
@@ -168,20 +179,44 @@ class FakeBundles:
         return self.open(bundle_id)
 
     def open(self, bundle_id: str) -> Bundle:
+        if bundle_id in self._refused:
+            raise self._refused[bundle_id]
         for place in ("stored", "staged"):
             directory = self._root / place / bundle_id
             if directory.exists():
                 return _read(directory)
         raise _unavailable(bundle_id)
 
+    def unread(self) -> tuple[str, ...]:
+        return tuple(sorted(self._unread))
+
+    def read(self, bundle_id: str) -> None:
+        self._unread.discard(bundle_id)
+        if bundle_id in self._spoilt:
+            fault = EnvironmentFault(
+                FailureKind.SNAPSHOT_CORRUPT,
+                f"bundle {bundle_id}: memory.img: chunk 7 of 2 MiB has changed",
+                bundle=bundle_id,
+                file="memory.img",
+                chunk=7,
+            )
+            self._refused[bundle_id] = fault
+            raise fault
+        self.open(bundle_id)
+
+    def refused(self) -> tuple[tuple[str, EnvironmentFault], ...]:
+        return tuple(self._refused.items())
+
     def mounted(self) -> tuple[str, ...]:
-        return self.known()
+        return tuple(name for name in self.known() if name not in self._refused)
 
     def known(self) -> tuple[str, ...]:
         places = (self._root / "stored", self._root / "staged")
         return tuple(path.name for place in places if place.exists() for path in place.iterdir())
 
     def delete(self, bundle_id: str) -> None:
+        self._unread.discard(bundle_id)
+        self._refused.pop(bundle_id, None)
         for place in ("stored", "staged"):
             shutil.rmtree(self._root / place / bundle_id, ignore_errors=True)
 

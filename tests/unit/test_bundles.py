@@ -13,6 +13,9 @@ from infra import manifest
 from infra.bundles import LocalBundles
 from tests.unit.test_manifest import make
 
+# More than is read whole before a fork.
+LARGE_BYTES = 34 << 20
+
 
 @pytest.fixture
 def bundles(tmp_path: Path) -> LocalBundles:
@@ -96,12 +99,114 @@ def test_a_file_that_was_replaced_since_is_read_again(
     assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
 
 
-def test_a_changed_manifest_is_read_again(bundles: LocalBundles, tmp_path: Path) -> None:
+def test_a_manifest_that_says_something_else_is_refused(
+    bundles: LocalBundles, tmp_path: Path
+) -> None:
     file = stored(bundles).directory / manifest.NAME
     file.write_text(file.read_text().replace('"boot_id": "boot"', '"boot_id": "root"'))
-    os.utime(file, ns=(1, 1))
-    reopened = LocalBundles(tmp_path / "bundles").open("one")
-    assert reopened.boot_id == "root"
+    with pytest.raises(EnvironmentFault, match=r"manifest\.json") as found:
+        LocalBundles(tmp_path / "bundles").open("one")
+    assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+# What changes behind a fork's back
+
+
+def large(bundles: LocalBundles) -> Bundle:
+    """A stored bundle with more memory than is read before a fork."""
+    directory = bundles.staging("large")
+    make(directory, memory_img=bytes(LARGE_BYTES), state_bin=b"state")
+    return bundles.store("large")
+
+
+def flip(file: Path, at: int) -> None:
+    """One bit; the file's size, name and times stay as they were, but for that of its change."""
+    was = file.stat()
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        byte = opened.read(1)[0]
+        opened.seek(at)
+        opened.write(bytes([byte ^ 16]))
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def test_after_a_boot_only_the_working_set_is_read_before_a_fork_and_the_rest_later(
+    bundles: LocalBundles, tmp_path: Path
+) -> None:
+    flip(large(bundles).memory, LARGE_BYTES - 1)
+    later = LocalBundles(tmp_path / "bundles", boot_id="the next")
+    assert later.unread() == ()
+    bundle = later.open("large")
+    assert later.unread() == ("large",)
+    with pytest.raises(EnvironmentFault) as found:
+        later.read("large")
+    assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+    assert found.value.evidence["chunk"] == LARGE_BYTES // manifest.CHUNK_BYTES - 1
+    assert later.unread() == ()
+    assert bundle.memory.exists()
+    ((name, refusal),) = later.refused()
+    assert (name, refusal.evidence) == ("large", found.value.evidence)
+    assert later.mounted() == ()
+    with pytest.raises(EnvironmentFault, match="chunk"):
+        later.open("large")
+
+
+def test_a_sound_bundle_is_read_once_a_boot(bundles: LocalBundles, tmp_path: Path) -> None:
+    large(bundles)
+    assert bundles.unread() == ()
+    later = LocalBundles(tmp_path / "bundles", boot_id="the next")
+    later.open("large")
+    later.read("large")
+    assert later.unread() == ()
+    other = LocalBundles(tmp_path / "bundles", boot_id="the next")
+    other.open("large")
+    assert other.unread() == ()
+
+
+def test_a_bit_that_flips_while_forks_live_makes_it_unread(bundles: LocalBundles) -> None:
+    flip(large(bundles).memory, LARGE_BYTES - 1)
+    assert bundles.unread() == ("large",)
+
+
+def test_a_bit_of_the_working_set_stops_the_next_fork(bundles: LocalBundles) -> None:
+    flip(large(bundles).state, 2)
+    with pytest.raises(EnvironmentFault, match=r"state\.bin: chunk 0"):
+        bundles.open("large")
+    with pytest.raises(EnvironmentFault, match=r"state\.bin: chunk 0"):
+        bundles.open("large")
+    assert bundles.mounted() == ()
+
+
+def test_a_missing_file_is_no_refusal(bundles: LocalBundles) -> None:
+    large(bundles).memory.unlink()
+    with pytest.raises(EnvironmentFault) as found:
+        bundles.open("large")
+    assert found.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+    assert bundles.refused() == ()
+
+
+def test_a_bundle_that_was_mended_is_taken_again(bundles: LocalBundles, tmp_path: Path) -> None:
+    bundle = large(bundles)
+    flip(bundle.state, 2)
+    with pytest.raises(EnvironmentFault):
+        bundles.open("large")
+    flip(bundle.state, 2)
+    assert bundles.open("large") == bundle
+    bundles.read("large")
+    assert bundles.refused() == ()
+    assert bundles.mounted() == ("large",)
+
+
+def test_a_refusal_outlives_the_process(bundles: LocalBundles, tmp_path: Path) -> None:
+    flip(large(bundles).state, 2)
+    with pytest.raises(EnvironmentFault):
+        bundles.open("large")
+    later = LocalBundles(tmp_path / "bundles")
+    assert [name for name, _ in later.refused()] == ["large"]
+    with pytest.raises(EnvironmentFault):
+        later.open("large")
+    later.delete("large")
+    assert later.refused() == ()
 
 
 def test_staging_removes_what_an_earlier_build_left(bundles: LocalBundles) -> None:

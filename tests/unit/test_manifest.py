@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,15 @@ def test_one_flipped_bit_is_found_and_its_place_is_told(tmp_path: Path, at: int)
     with pytest.raises(EnvironmentFault, match=f"chunk {at // CHUNK_BYTES} ") as found:
         manifest.check_chunks(tmp_path / "b", made)
     assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
-    assert found.value.evidence == {"bundle": "b", "file": "memory.img"}
+    chunk = at // CHUNK_BYTES
+    part = data[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
+    assert found.value.evidence == {
+        "bundle": "b",
+        "file": "memory.img",
+        "chunk": chunk,
+        "expected_sha256": made.files["memory.img"].chunks[chunk],
+        "seen_sha256": hashlib.sha256(part).hexdigest(),
+    }
 
 
 def test_a_file_filled_where_it_had_a_hole_is_found(tmp_path: Path) -> None:
@@ -92,13 +101,52 @@ def test_another_size_is_found_without_reading(tmp_path: Path, size: int) -> Non
     with pytest.raises(EnvironmentFault, match=f"{size} bytes instead of 5") as found:
         manifest.check_sizes(tmp_path / "b", made)
     assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+    assert found.value.evidence == {
+        "bundle": "b",
+        "file": "state.bin",
+        "expected_bytes": 5,
+        "seen_bytes": size,
+    }
 
 
 def test_a_missing_file_is_found(tmp_path: Path) -> None:
     made = make(tmp_path / "b", state_bin=b"state")
     (tmp_path / "b" / "state.bin").unlink()
-    with pytest.raises(EnvironmentFault, match=r"state\.bin: it is missing"):
+    with pytest.raises(EnvironmentFault, match=r"state\.bin: it is missing") as found:
         manifest.check_sizes(tmp_path / "b", made)
+    assert found.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+
+
+def test_of_a_large_file_only_the_first_part_is_checked_before_a_fork(tmp_path: Path) -> None:
+    directory = tmp_path / "b"
+    directory.mkdir()
+    with (directory / "memory.img").open("wb") as file:
+        file.truncate(40 * MIB)
+    made = make(directory, state_bin=b"s" * 3 * MIB)
+    whole = replace(
+        made, files={**made.files, "memory.img": manifest.record(directory / "memory.img")}
+    )
+    manifest.check_working_set(directory, whole)
+    for at, file_name, found_now in (
+        (39 * MIB, "memory.img", False),
+        (15 * MIB, "memory.img", True),
+        (3 * MIB - 1, "state.bin", True),
+    ):
+        with (directory / file_name).open("r+b") as file:
+            file.seek(at)
+            was = file.read(1)
+            file.seek(at)
+            file.write(bytes([was[0] ^ 1]))
+        with pytest.raises(EnvironmentFault):
+            manifest.check_chunks(directory, whole)
+        if found_now:
+            with pytest.raises(EnvironmentFault):
+                manifest.check_working_set(directory, whole)
+        else:
+            manifest.check_working_set(directory, whole)
+        with (directory / file_name).open("r+b") as file:
+            file.seek(at)
+            file.write(was)
 
 
 def test_no_manifest_means_no_bundle_here(tmp_path: Path) -> None:
@@ -109,7 +157,7 @@ def test_no_manifest_means_no_bundle_here(tmp_path: Path) -> None:
 
 Spoil = Callable[[dict[str, Any]], object]
 SPOILS: dict[str, Spoil] = {
-    "a later version": lambda raw: raw.update(version=2),
+    "a later version": lambda raw: raw.update(version=3),
     "no shape": lambda raw: raw.pop("shape"),
     "an unknown key in the shape": lambda raw: raw["shape"].update(gpus=1),
     "an unknown accelerator": lambda raw: raw["restore_key"].update(accelerator="xen"),
@@ -124,11 +172,28 @@ def test_what_cannot_be_read_is_corrupt(tmp_path: Path, spoil: Spoil) -> None:
     make(tmp_path / "b", state_bin=b"state")
     file = tmp_path / "b" / manifest.NAME
     raw = json.loads(file.read_text())
+    del raw["sha256"]
     spoil(raw)
-    file.write_text(json.dumps(raw))
+    file.write_text(manifest.sealed(raw))
     with pytest.raises(EnvironmentFault) as found:
         manifest.read(tmp_path / "b")
     assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+def test_no_flipped_bit_makes_a_manifest_say_something_else(tmp_path: Path) -> None:
+    made = make(tmp_path / "b", state_bin=b"state", memory_img=b"memory")
+    file = tmp_path / "b" / manifest.NAME
+    text, read = file.read_bytes(), 0
+    for bit in range(0, 8 * len(text), 7):
+        spoilt = bytearray(text)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(spoilt)
+        try:
+            assert manifest.read(tmp_path / "b") == made
+            read += 1
+        except EnvironmentFault as fault:
+            assert fault.kind is FailureKind.SNAPSHOT_CORRUPT  # noqa: PT017
+    assert read * 20 < len(text)  # white space between words
 
 
 def test_half_a_manifest_is_corrupt(tmp_path: Path) -> None:
