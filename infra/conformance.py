@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.domain.checks import marker_exit, on_channel, unsound
 from app.domain.machine import (
@@ -189,6 +189,17 @@ def check_an_interrupted_command_ends(subject: Subject) -> None:
     subject.guest.interrupt(name, "exec_long")
 
 
+def check_a_grade_follows_its_command_and_may_write_nothing(subject: Subject) -> None:
+    name, _ = subject.fork()
+    subject.guest.start(name, "task_1", subject.command(code=3))
+    assert subject.guest.end(name, "task_1", wait_s=90 * subject.patience) is not None
+    subject.guest.start(name, "grade_1", replace(subject.command("graded"), grades="task_1"))
+    end = subject.guest.end(name, "grade_1", wait_s=90 * subject.patience)
+    assert end is not None
+    assert (end.exit_code, end.stdout) == (0, b"graded\n")
+    assert subject.guest.result(name, "grade_1", 65536) is None
+
+
 def check_files_go_both_ways(subject: Subject) -> None:
     name, _ = subject.fork()
     content = secrets.token_bytes(100_000)
@@ -316,6 +327,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     check_one_id_starts_once,
     check_an_unknown_command_is_known_not_to_have_started,
     check_an_interrupted_command_ends,
+    check_a_grade_follows_its_command_and_may_write_nothing,
     check_files_go_both_ways,
     check_kill_is_idempotent_and_silent,
     check_a_deadline_ends_a_machine_and_an_extension_moves_it,

@@ -15,7 +15,7 @@ from drills.rig import Rig
 from drills.rows import account_of
 from drills.watch import Watch
 from promigence import PromigenceError
-from promigence.types import Definition, Exec, Group, Report, StartTerms
+from promigence.types import Definition, Exec, GradeExec, Group, Report, StartTerms
 
 SIBLING = "sibling"
 SIBLING_CODES = (0, 3)
@@ -155,7 +155,8 @@ def _groups(batch: Batch, servers: Mapping[str, str]) -> list[Group]:
     ]
     for code in SIBLING_CODES:
         command = f"sleep {siblings_s}; exit {code}"
-        env = {"COMMAND": command, "GRADE": f"exit {code}"}
+        told = f'echo \'{{"reward": {int(not code)}}}\' >"$PROMIGENCE_RESULT"'
+        env = {"COMMAND": command, "GRADE": f"{told}; exit {code}"}
         groups.append(Group(snapshot=template.name, count=1, key=SIBLING, env=env))
     return groups
 
@@ -173,8 +174,19 @@ def _terms(terms: Terms, servers: Mapping[str, str]) -> StartTerms:
     if terms.hold_s is not None:
         return {**given, "hold_seconds": terms.hold_s}
     if terms.grade:
-        given["grade"] = {"sh": 'eval "$GRADE"', "timeout_seconds": terms.grade_timeout_s}
+        given["grade"] = _grade(terms)
     return {**given, "exec": _command(terms)}
+
+
+def _grade(terms: Terms) -> GradeExec:
+    grade: GradeExec = {
+        "sh": 'eval "$GRADE"',
+        "timeout_seconds": terms.grade_timeout_s,
+        "result_required": terms.grade_result_required,
+    }
+    if terms.grade_user is not None:
+        grade["user"] = terms.grade_user
+    return grade
 
 
 def _command(terms: Terms) -> Exec:

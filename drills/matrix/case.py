@@ -135,6 +135,8 @@ class Terms:
     user: str | None = None
     grade: bool = False
     grade_timeout_s: float = 20.0
+    grade_user: str | None = None
+    grade_result_required: bool = False
     hold_s: float | None = None
     verify_each: bool = False
     environment_retries: int = 0

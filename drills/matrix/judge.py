@@ -11,7 +11,7 @@ from drills.rows import Account, Attempt
 from promigence.types import FailedAttempt, Failure, ForkReport, Report
 
 REWARDS = {"passed": 1.0, "failed": 0.0, "timed_out": 0.0}
-# A command that was killed, or that ended with its machine, has none.
+# A command that was killed, or that ended with its machine, has none; one whose grade failed had ended by then.
 NO_EXIT_CODE = frozenset({"timed_out", "env_failed", "capped", "cancelled"})
 # The healthy ones in each run: one that passes and one that fails, by commands or by a trainer that holds them.
 SIBLINGS = (
@@ -90,7 +90,8 @@ def _wrong_end(expect: Expect, fork: ForkReport) -> Iterator[str]:
         yield f"its reason is {fork['reason']} instead of {expect.reason}"
     if expect.exit_code is not None and fork["exit_code"] != expect.exit_code:
         yield f"its exit code is {fork['exit_code']} instead of {expect.exit_code}"
-    if fork["outcome"] in NO_EXIT_CODE and fork["exit_code"] is not None:
+    ended_itself = fork["failure"] is not None and fork["failure"]["phase"] == "grade"
+    if fork["outcome"] in NO_EXIT_CODE and fork["exit_code"] is not None and not ended_itself:
         yield f"it is {fork['outcome']} and has the exit code {fork['exit_code']}"
     said = fork["stdout_tail"] + fork["stderr_tail"]
     if expect.output is not None and expect.output not in said:
