@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -45,13 +46,26 @@ class FolderBlobs:
             raise NotFound("unknown_file", f"no file {sha256} was uploaded") from error
 
     def has(self, sha256: str) -> bool:
-        """Whether the bytes are here."""
-        return self._path(sha256).is_file()
+        """Whether the bytes are here. If so they are young again: who asks is about to name them."""
+        return _made_young(self._path(sha256))
 
     def delete(self, sha256s: Iterable[str]) -> None:
         """Forget bytes. Twice is safe."""
         for sha256 in sha256s:
             self._path(sha256).unlink(missing_ok=True)
+
+    def older_than(self, age_ns: int) -> frozenset[str]:
+        """Bytes that nobody has put or asked for since."""
+        found = self._directory.glob("[0-9a-f][0-9a-f]/*")
+        return frozenset(path.name for path in found if _is_older(path, age_ns))
+
+    def delete_older(self, sha256: str, age_ns: int) -> bool:
+        """Forget bytes unless they are young again; whether they were forgotten."""
+        path = self._path(sha256)
+        if not _is_older(path, age_ns):
+            return False
+        path.unlink(missing_ok=True)
+        return True
 
     def _keep(self, fresh: Path, sha256: str) -> None:
         kept = self._path(sha256)
@@ -60,6 +74,7 @@ class FolderBlobs:
         try:
             os.link(fresh, kept)
         except FileExistsError:
+            _made_young(kept)
             return
         _sync(kept.parent)
 
@@ -67,6 +82,22 @@ class FolderBlobs:
         if not _SHA256.fullmatch(sha256):
             raise BadRequest("bad_hash", "a sha256 is 64 lower-case hex digits")
         return self._directory / sha256[:2] / sha256
+
+
+def _made_young(path: Path) -> bool:
+    """Set its time to now; False where there is no such file."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _is_older(path: Path, age_ns: int) -> bool:
+    try:
+        return time.time_ns() - path.stat().st_mtime_ns > age_ns
+    except FileNotFoundError:
+        return False
 
 
 def _copy(

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from app.errors import Unavailable
 from app.ports import GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
+from app.ports.leaks import RowLeaks
 from infra.blobs import FolderBlobs
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
@@ -21,9 +22,11 @@ from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import TICK_S, World
 from infra.guest import SshGuest
 from infra.image.images import LocalImages
+from infra.leaks.host import HostTraces
+from infra.leaks.queue import QueueTraces
 from infra.qemu.fingerprint import survey
 from infra.qemu.machines import QemuMachines
-from infra.queue import CeleryBells, RedisWakes, celery
+from infra.queue import CeleryBells, RedisWakes, celery, redis_url
 from infra.rates import card_of
 from infra.settings import Settings
 from infra.store import Stores, create_store
@@ -31,10 +34,15 @@ from infra.store import Stores, create_store
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What every process of the deployment has; `bells` again as itself, for the liveness of workers."""
+    """What every process of the deployment has; `bells` again as itself, for the liveness of workers.
+
+    `rows` and `queue` show what leaked there.
+    """
 
     ports: Ports
     bells: CeleryBells
+    rows: RowLeaks
+    queue: QueueTraces
 
 
 def migrate(settings: Settings) -> None:
@@ -77,7 +85,14 @@ def control(settings: Settings) -> Iterator[Control]:
                 max_forks_per_run=settings.max_forks_per_run, egress=settings.egress_allow
             ),
         )
-        yield Control(ports, bells)
+        queue = QueueTraces(redis_url(settings.broker_url))
+        opened.callback(queue.close)
+        yield Control(ports, bells, store.leaks, queue)
+
+
+def traces(settings: Settings) -> HostTraces:
+    """What lies about on this host of the stack with these settings."""
+    return HostTraces(settings.dir, settings.products / "bin" / "keeper")
 
 
 def wakes(settings: Settings) -> RedisWakes:

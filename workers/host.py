@@ -36,6 +36,6 @@ def run(settings: Settings) -> None:
                 Gate(settings.builds_at_once),
             )
             app = worker_app(settings, bench)
-            with looked_after(control.ports, host, slots):
+            with looked_after(control.ports, host, wiring.traces(settings), slots):
                 work(app, settings, bench)
         ringer.close()

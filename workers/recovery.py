@@ -11,10 +11,11 @@ import structlog
 
 from app.flow import inspect, recover, selftest
 from app.ports import HostPorts, Ports
+from app.ports.leaks import Traces
 from workers.pace import steadily
+from workers.reaping import REAP_PERIOD_S, host_reaper
 
 SWEEP_PERIOD_S = 5.0
-REAP_PERIOD_S = 30.0
 # A bundle that nobody has read whole yet is read this long after its first fork, at the latest.
 INSPECT_PERIOD_S = 2.0
 
@@ -45,7 +46,7 @@ class Adoption:
 
 
 @contextmanager
-def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
+def looked_after(ports: Ports, host: HostPorts, traces: Traces, slots: int) -> Iterator[None]:
     """Register this host and adopt its machines; inside, keep leases, obey wishes, and reap what no row owns."""
     ports.hosts.register(host.machines.fingerprint(), slots)
     stop = threading.Event()
@@ -56,7 +57,7 @@ def looked_after(ports: Ports, host: HostPorts, slots: int) -> Iterator[None]:
         _pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S),
         _pace("selftest", lambda: _self_test(ports, host), stop, SWEEP_PERIOD_S),
         _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
-        _pace("reap", lambda: recover.reap(ports, host), stop, REAP_PERIOD_S),
+        _pace("reap", host_reaper(ports, host, traces).turn, stop, REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.

@@ -168,10 +168,14 @@ def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery."""
     from infra import wiring
     from workers import billing as worker
+    from workers.reaping import deployment_reaped
 
     settings = _process(directory)
     stop = worker.until_told_to_stop()
-    with wiring.control(settings) as control:
+    with (
+        wiring.control(settings) as control,
+        deployment_reaped(control.ports, control.rows, control.queue),
+    ):
         worker.run(control.ports, settings.tick_file, stop)
 
 

@@ -10,7 +10,6 @@ from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.ledger import START_WINDOW_NS
 from app.domain.money import NS_PER_SECOND
-from app.domain.quarantine import self_test_goes_on
 from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
@@ -136,24 +135,6 @@ def _left_alone(host: HostPorts, claimed: Claimed, now_ns: int) -> bool:
     """Its machine ended so long ago that whoever ended it has given up saying so."""
     death = host.machines.death(claimed.attempt.attempt_id)
     return death is not None and now_ns > death.ended_boot_ns + LEFT_ALONE_NS
-
-
-def reap(ports: Ports, host: HostPorts) -> None:
-    """Now and then on each host: end machines and remove files and bundles that no row owns. Only what is
-    ours is listed.
-    """
-    names = set(host.machines.known())
-    bundles = set(host.bundles.known())
-    # The rows are read after the lists: what was made in between is not taken for a leak.
-    owned = {claimed.attempt.attempt_id for claimed in ports.attempts.held_by(host.host_id)}
-    for name in names - owned:
-        if self_test_goes_on(name, ports.clock.boot_ns()):
-            continue
-        host.machines.kill(name)
-        host.guest.close(name)
-        host.machines.forget(name)
-    for bundle_id in bundles - ports.snapshots.bundle_ids():
-        host.bundles.delete(bundle_id)
 
 
 def adopt(ports: Ports, host: HostPorts, only: Container[str] | None = None) -> frozenset[str]:

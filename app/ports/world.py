@@ -332,7 +332,15 @@ class Blobs(Protocol):
         ...
 
     def has(self, sha256: str) -> bool:
-        """Whether the bytes are here."""
+        """Whether the bytes are here. If so they are young again, as after `put`: who asks is about to name them."""
+        ...
+
+    def older_than(self, age_ns: int) -> frozenset[str]:
+        """The sha256 of bytes that nobody has put or asked for since."""
+        ...
+
+    def delete_older(self, sha256: str, age_ns: int) -> bool:
+        """Forget bytes unless they are young again; whether they were forgotten."""
         ...
 
     def delete(self, sha256s: Iterable[str]) -> None:

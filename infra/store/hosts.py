@@ -57,16 +57,9 @@ class Hosts:
             }
             if insert_new(at, hosts, new):
                 return
-            at.execute(locked(select(hosts).where(hosts.c.host_id == fingerprint.host_id)))
-            memory, disk, placed = _reserved(at, fingerprint.host_id)
-            free = {
-                "free_memory_mib": max(0, fingerprint.memory_mib - memory),
-                "free_disk_gib": max(0, fingerprint.disk_gib - disk),
-                "free_slots": max(0, slots - placed),
-            }
-            at.execute(
-                update(hosts).where(hosts.c.host_id == fingerprint.host_id).values(whole | free)
-            )
+            host_id = fingerprint.host_id
+            at.execute(update(hosts).where(hosts.c.host_id == host_id).values(whole))
+            recount(at, host_id)
 
     def heartbeat(self, host_id: str, mounted: tuple[str, ...]) -> None:
         with self._database.write() as at:
@@ -171,6 +164,25 @@ def _in_turn() -> Select[tuple[str]]:
         .subquery()
     )
     return select(turns.c.fork_id).where(turns.c.turn <= turns.c.room)
+
+
+def recount(at: Connection, host_id: str) -> bool:
+    """Set a host's free room to what its forks leave of it; False if it was so already.
+
+    Whoever moves room waits for the host's lock, taken here, with the fork's new state not committed yet: what is
+    counted under it holds.
+    """
+    there_is = at.execute(locked(select(hosts).where(hosts.c.host_id == host_id))).one()
+    memory, disk, placed = _reserved(at, host_id)
+    free = {
+        "free_memory_mib": max(0, there_is.memory_mib - memory),
+        "free_disk_gib": max(0, there_is.disk_gib - disk),
+        "free_slots": max(0, there_is.slots - placed),
+    }
+    if all(getattr(there_is, name) == value for name, value in free.items()):
+        return False
+    at.execute(update(hosts).where(hosts.c.host_id == host_id).values(free))
+    return True
 
 
 def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:

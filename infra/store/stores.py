@@ -10,6 +10,7 @@ from infra.store.engine import Database, NowNs
 from infra.store.execs import Execs
 from infra.store.hosts import Hosts
 from infra.store.keys import Keys
+from infra.store.leaks import RowLeaks
 from infra.store.meters import Meters
 from infra.store.migrate import upgrade
 from infra.store.projects import Projects
@@ -38,6 +39,7 @@ class Stores:
     hosts: Hosts
     meters: Meters
     usage: Usage
+    leaks: RowLeaks
     workers: Workers
 
     def migrate(self) -> None:
@@ -73,5 +75,6 @@ def create_store(
         hosts=Hosts(database),
         meters=Meters(database),
         usage=Usage(database),
+        leaks=RowLeaks(database),
         workers=Workers(database),
     )

@@ -111,18 +111,6 @@ def test_a_host_that_comes_back_tells_what_its_keepers_saw(suite: Stage) -> None
     assert second.attempt_id not in suite.host.machines.known()
 
 
-def test_nothing_that_no_row_owns_is_left(suite: Stage) -> None:
-    run_id = suite.start(spec("50s", count=2))
-    suite.run_for(3)
-    staged = suite.host.bundles.staging("bundle_unowned")
-    staged.mkdir(parents=True)
-    attempt = suite.ports.runs.forks(run_id)[0].attempt_id or ""
-    recover.reap(suite.ports, suite.host)
-    assert attempt in suite.host.machines.known()
-    assert "bundle_unowned" not in suite.host.bundles.mounted()
-    assert len(suite.host.bundles.mounted()) == 1
-
-
 def test_two_billing_workers_are_harmless(suite: Stage) -> None:
     costs = []
     for workers in (1, 3):

@@ -1,0 +1,114 @@
+"""What nobody owns any more: found, and made away with. What is in use, young, or not ours is never touched.
+
+A look says what is a leak; a caller that comes by regularly mends what `confirmed` says of two looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from contextlib import suppress
+
+from app.domain.leak import GRACE_NS, Leak, LeakKind, Trace, is_old_enough
+from app.domain.quarantine import self_test_goes_on
+from app.errors import Unavailable
+from app.flow._claimed import ring_after
+from app.ports import HostPorts, Ports
+from app.ports.leaks import RowLeaks, Traces
+
+
+def on_host(ports: Ports, host: HostPorts, traces: Traces) -> frozenset[Leak]:
+    """Machines, bundles and their traces on this host that no row owns. Raises Unavailable without the rows."""
+    names, bundles = set(host.machines.known()), set(host.bundles.known())
+    seen = traces.found()
+    # The rows are read after the lists: what was made in between is not taken for a leak.
+    owned = {claimed.attempt.attempt_id for claimed in ports.attempts.held_by(host.host_id)}
+    kept = ports.snapshots.bundle_ids()
+    now_ns = ports.clock.boot_ns()
+    in_use = owned | {each for each in _owners(seen, names) if self_test_goes_on(each, now_ns)}
+    # Whatever is mounted in a directory goes before it, or the directory's removal would go on into it.
+    busy = {trace.owner for trace in seen if trace.leak.kind is LeakKind.MOUNT}
+    return frozenset(
+        [
+            *(Leak(LeakKind.MACHINE, name) for name in names - in_use - busy),
+            *(Leak(LeakKind.BUNDLE, bundle_id) for bundle_id in bundles - kept - busy),
+            *_left_over(ports, seen, in_use | kept, names),
+        ]
+    )
+
+
+def mend_on_host(host: HostPorts, traces: Traces, leak: Leak) -> bool:
+    """Make away with a leak of this host; False if nothing of it could be done."""
+    match leak.kind:
+        case LeakKind.MACHINE:
+            host.machines.kill(leak.name)
+            host.guest.close(leak.name)
+            host.machines.forget(leak.name)
+        case LeakKind.BUNDLE:
+            host.bundles.delete(leak.name)
+        case _:
+            return traces.remove(leak)
+    return True
+
+
+def in_deployment(rows: RowLeaks, queue: Traces) -> frozenset[Leak]:
+    """Rows, and keys of the queue, that nobody owns. Without the queue its keys are left out."""
+    found = set(rows.found())
+    with suppress(Unavailable):
+        found |= {trace.leak for trace in queue.found()}
+    return frozenset(found)
+
+
+def of_blobs(ports: Ports, rows: RowLeaks) -> frozenset[Leak]:
+    """Bytes that no row names. This reads all rows that could, so it is not done often."""
+    old = ports.blobs.older_than(GRACE_NS[LeakKind.BLOB])
+    # Rows after blobs, as above; bytes that are asked for meanwhile are young again.
+    named = rows.blobs_named() if old else frozenset()
+    return frozenset(Leak(LeakKind.BLOB, sha256) for sha256 in old - named)
+
+
+def mend_in_deployment(ports: Ports, rows: RowLeaks, queue: Traces, leak: Leak) -> bool:
+    """Make away with a leak of the deployment; False if nothing of it could be done."""
+    match leak.kind:
+        case LeakKind.BLOB:
+            return ports.blobs.delete_older(leak.name, GRACE_NS[LeakKind.BLOB])
+        case LeakKind.REDIS_KEY:
+            return queue.remove(leak)
+        case LeakKind.OVERDUE_ATTEMPT:
+            return _close_by_time(ports, leak.name)
+        case _:
+            return rows.mend(leak)
+
+
+def _owners(seen: Iterable[Trace], names: Iterable[str]) -> set[str]:
+    return {*names, *(trace.owner for trace in seen if trace.owner is not None)}
+
+
+def _left_over(
+    ports: Ports, seen: Iterable[Trace], in_use: Container[str], names: Container[str]
+) -> Iterable[Leak]:
+    """Traces whose owner is gone. Those of a machine whose home is still here go with it."""
+    for trace in seen:
+        if trace.owner in in_use:
+            continue
+        if trace.owner in names and trace.leak.kind is not LeakKind.MOUNT:
+            continue
+        if not is_old_enough(trace.leak.kind, trace.age_ns):
+            continue
+        if trace.leak.kind is LeakKind.CONTROL_GROUP and not _was_ours(ports, trace.owner or ""):
+            continue
+        yield trace.leak
+
+
+def _was_ours(ports: Ports, name: str) -> bool:
+    """All stacks of a host make their groups in one place: ours are those of our attempts, and of nobody's test."""
+    known = ports.attempts.get(name)
+    return known is not None and known.attempt.closed_boot_ns is not None
+
+
+def _close_by_time(ports: Ports, attempt_id: str) -> bool:
+    closed = ports.attempts.close_by_time(
+        attempt_id, "its host did not report its end, and its lease is long over"
+    )
+    if closed is not None:
+        ring_after(ports, closed, "")
+    return closed is not None

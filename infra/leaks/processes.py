@@ -1,0 +1,88 @@
+"""Processes of machines, found by where they stand, and files that are gone and still held open by ourselves."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from app.domain.leak import Leak, LeakKind, Trace
+from infra.leaks.paths import name_below
+
+PROC = Path("/proc")
+_HYPERVISOR = "qemu-system-"
+_GONE = " (deleted)"
+_GONE_WITHIN_MS = 10_000
+
+
+def strays(machines: Path, keeper: Path) -> Iterator[Trace]:
+    """Keepers and hypervisors that stand in a machine's directory, be that there or removed.
+
+    Nobody else's: an operator's shell may stand there too.
+    """
+    for entry in _numbers():
+        name = _machine_of(entry, machines, keeper)
+        if name is not None:
+            leak = Leak(LeakKind.PROCESS, f"{name}/{entry.name}", _program(entry))
+            yield Trace(leak, owner=name)
+
+
+def end(machines: Path, keeper: Path, leak: Leak) -> bool:
+    """Kill one and wait until it is gone; False if its number is somebody else's by now, or it outlives SIGKILL."""
+    name, _, number = leak.name.partition("/")
+    try:
+        pidfd = os.pidfd_open(int(number))
+    except ProcessLookupError:
+        return False
+    try:
+        # Looked at after its number was pinned: whoever has it now keeps it until we are done.
+        if _machine_of(PROC / number, machines, keeper) != name:
+            return False
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(_GONE_WITHIN_MS))
+    finally:
+        os.close(pidfd)
+
+
+def deleted_files(roots: tuple[Path, ...]) -> Iterator[Trace]:
+    """Files of machines and bundles that are removed, and that this process holds open: their room is not free."""
+    for entry in (PROC / "self" / "fd").iterdir():
+        target = _link(entry)
+        if target is None or not target.endswith(_GONE):
+            continue
+        path = Path(target.removesuffix(_GONE))
+        owner = name_below(roots, path)
+        if owner is not None:
+            leak = Leak(LeakKind.DELETED_FILE, str(path), f"open in process {os.getpid()}")
+            yield Trace(leak, owner=owner)
+
+
+def _machine_of(entry: Path, machines: Path, keeper: Path) -> str | None:
+    where, program = _link(entry / "cwd"), _program(entry)
+    if where is None:
+        return None
+    if not program.startswith(_HYPERVISOR) and program != keeper.name:
+        return None
+    return name_below((machines,), Path(where.removesuffix(_GONE)))
+
+
+def _program(entry: Path) -> str:
+    """The name of the file that runs, be that replaced since."""
+    return Path((_link(entry / "exe") or "").removesuffix(_GONE)).name
+
+
+def _numbers() -> Iterator[Path]:
+    return (entry for entry in PROC.iterdir() if entry.name.isdecimal())
+
+
+def _link(entry: Path) -> str | None:
+    try:
+        return str(entry.readlink())
+    except OSError:
+        return None  # gone meanwhile, or another user's

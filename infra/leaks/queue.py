@@ -1,0 +1,51 @@
+"""`Traces` of the queue: keys of ours that would stay for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import redis
+from redis.exceptions import RedisError
+
+from app.domain.leak import Leak, LeakKind, Trace
+from app.errors import Unavailable
+
+# Every key that we make ourselves begins so. What Celery keeps is its own.
+OURS = "promigence:"
+_FOR_EVER = -1
+_EXPIRES_S = 60
+_TIMEOUT_S = 2.0
+
+
+class QueueTraces:
+    """Of the Redis at this URL (as redis-py writes it); a Redis may serve others too, whose keys are not looked at."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(
+            url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
+        )
+
+    def found(self) -> tuple[Trace, ...]:
+        """Keys without an expiry. Raises Unavailable(queue_away)."""
+        try:
+            return tuple(self._lasting())
+        except RedisError as away:
+            raise Unavailable("queue_away", f"no answer from Redis: {away}") from away
+
+    def remove(self, leak: Leak) -> bool:
+        """Give a key an end that comes soon; whoever still works with it has until then."""
+        try:
+            lasts = self._redis.ttl(leak.name) == _FOR_EVER
+            return lasts and bool(self._redis.expire(leak.name, _EXPIRES_S))
+        except RedisError:
+            return False
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._redis.close()
+
+    def _lasting(self) -> Iterator[Trace]:
+        for raw in self._redis.scan_iter(match=f"{OURS}*", count=1000):
+            key = raw.decode("utf-8", "replace")
+            if self._redis.ttl(raw) == _FOR_EVER:
+                yield Trace(Leak(LeakKind.REDIS_KEY, key), owner=None)

@@ -1,0 +1,103 @@
+"""Who comes by regularly and makes away with what nobody owns: on each host, and for the deployment as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Event, Thread
+
+import structlog
+
+from app.domain.leak import Leak, LeakKind, confirmed
+from app.errors import PromigenceError
+from app.flow import leaks
+from app.ports import HostPorts, Ports
+from app.ports.leaks import RowLeaks, Traces
+from workers.pace import steadily
+
+REAP_PERIOD_S = 30.0
+BLOBS_PERIOD_S = 3600.0
+
+# Told of each leak that is found, once.
+Count = Callable[[LeakKind], None]
+
+log = structlog.get_logger(__name__)
+
+
+def uncounted(_: LeakKind) -> None:
+    """Where nobody asks how many."""
+
+
+class Reaper:
+    """Mends what two looks in a row call a leak; says and counts each once, however often it comes by."""
+
+    def __init__(
+        self, look: Callable[[], frozenset[Leak]], mend: Callable[[Leak], bool], count: Count
+    ) -> None:
+        self._look = look
+        self._mend = mend
+        self._count = count
+        self._before: frozenset[Leak] = frozenset()
+        self._told: frozenset[Leak] = frozenset()
+
+    def turn(self) -> None:
+        """Come by once. Raises Unavailable where it cannot look, and then does nothing."""
+        now = self._look()
+        sure = confirmed(self._before, now)
+        for leak in sure:
+            mended = self._mended(leak)
+            if leak not in self._told:
+                self._count(leak.kind)
+                log.warning("leak", kind=leak.kind.value, name=leak.name, mended=mended)
+        # Of what could not be mended nothing more is said until it has been away.
+        self._told = frozenset(sure)
+        self._before = now
+
+    def _mended(self, leak: Leak) -> bool:
+        try:
+            return self._mend(leak)
+        except PromigenceError as error:
+            log.warning("leak_stays", kind=leak.kind.value, name=leak.name, code=error.code)
+            return False
+
+
+def host_reaper(ports: Ports, host: HostPorts, traces: Traces, count: Count = uncounted) -> Reaper:
+    """For what lies about on this host."""
+    return Reaper(
+        partial(leaks.on_host, ports, host, traces),
+        partial(leaks.mend_on_host, host, traces),
+        count,
+    )
+
+
+@contextmanager
+def deployment_reaped(
+    ports: Ports, rows: RowLeaks, queue: Traces, count: Count = uncounted
+) -> Iterator[None]:
+    """Inside, rows, queue and blobs are looked after, beside whatever else this process does."""
+    mend = partial(leaks.mend_in_deployment, ports, rows, queue)
+    often = Reaper(partial(leaks.in_deployment, rows, queue), mend, count)
+    seldom = Reaper(partial(leaks.of_blobs, ports, rows), mend, count)
+    stop = Event()
+    threads = [
+        Thread(
+            target=steadily,
+            args=(name, reaper.turn, stop),
+            kwargs={"period_s": period_s},
+            name=name,
+            daemon=True,
+        )
+        for name, reaper, period_s in (
+            ("reap", often, REAP_PERIOD_S),
+            ("blobs", seldom, BLOBS_PERIOD_S),
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=5)
