@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from app.domain.run import Blob, Exec, ExecPurpose, ExecResult, ExecState, Look
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, NotFound, NotYet
 from app.ids import new_id
 from app.ports import Ports
 
@@ -51,7 +51,7 @@ def command(ports: Ports, project_id: str, fork_id: str, names: Iterable[str]) -
 def output(ports: Ports, asked: Exec, stream: Stream, start: int) -> Output:
     """What is kept of the output of a command that has ended.
 
-    Raises Conflict(not_started, output_lost), NotFound(unknown_file) when it was deleted.
+    Raises NotYet(output_not_ready), Conflict(output_lost), NotFound(unknown_file) when it was deleted.
     """
     if asked.result is None:
         raise _nothing(asked)
@@ -110,9 +110,9 @@ def _kept(result: ExecResult, stream: Stream) -> tuple[Blob | None, str]:
     return result.stdout_blob, result.stdout
 
 
-def _nothing(asked: Exec) -> Conflict:
+def _nothing(asked: Exec) -> Conflict | NotYet:
     if asked.state is not ExecState.LOST:
-        return Conflict("not_started", f"{asked.exec_id} has not been started yet")
+        return NotYet("output_not_ready", f"{asked.exec_id} is just ending; ask again")
     why = "" if asked.failure is None else f": {asked.failure.message}"
     return Conflict(
         "output_lost",

@@ -13,22 +13,27 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from promigence._engine import Engine
-from promigence._steps import forks, runs, snapshots
+from promigence._steps import debug, forks, runs, snapshots
 from promigence.definition import check, load, packed_files
+from promigence.errors import BadRequest
 from promigence.types import (
     Build,
+    Console,
     Definition,
     Deleted,
     Downloaded,
-    Exec,
     ExecResult,
     Fork,
+    ForkPage,
     Group,
+    HeldExec,
     Host,
+    Logs,
     Quote,
     QuoteTerms,
     Released,
     Report,
+    Reproduction,
     Run,
     RunLedger,
     Snapshot,
@@ -112,19 +117,75 @@ class Runs:
 
 
 class Forks:
-    """Held forks: a run started with `hold_seconds` hands its forks over, one tool call after another."""
+    """Forks that are held (`hold_seconds`) or kept (`keep_failed`): commands and files; and looks into any fork."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def get(self, fork_id: str) -> Fork:
-        """A fork as it stands."""
+    def get(self, fork_id: str) -> ForkPage:
+        """A fork whole: how it stands, what it was given, its machines, its newest 200 commands."""
         return self._engine.run(forks.get(fork_id, self._engine.terms()))
+
+    def logs(
+        self,
+        fork_id: str,
+        exec_id: str | None = None,
+        stream: Literal["stdout", "stderr"] = "stdout",
+        *,
+        start: int = 0,
+        local: str | PathLike[str] | None = None,
+        on_text: Callable[[str], None] | None = None,
+        timeout: float = TRANSFER_SECONDS,
+    ) -> Logs:
+        """All that is kept of a command's output (up to 64 MiB a stream), also after its fork has ended.
+
+        Without `exec_id` it is the command that the fork is about; `task`, `test` and `grade` name the newest of these.
+        Of a command that runs it is what there is so far, 1 MiB at most; `start=logs["next"]` goes on from there. With
+        `local` the bytes go into that file. With `on_text` the command is followed to its end, and each part is told as
+        it comes; `text` is empty then.
+
+        Raises NotFound (`unknown_exec`, `no_commands`), Conflict (`output_lost` with its machine).
+        """
+        if on_text is not None:
+            if local is not None or start:
+                raise BadRequest("on_text goes without local and start")
+            terms = self._engine.terms(FOREVER_SECONDS)
+            return self._engine.run(debug.follow(fork_id, exec_id, stream, on_text, terms))
+        path = None if local is None else Path(local)
+        terms = self._engine.terms(timeout)
+        return self._engine.run(debug.logs(fork_id, exec_id, stream, start, path, terms))
+
+    def console(self, fork_id: str) -> Console:
+        """The last 4 KiB of the guest's console: asked of the machine's host while it lives, else as it was kept.
+
+        Raises Unavailable when its host does not answer, NotFound (`no_console`) where no machine was.
+        """
+        return self._engine.run(debug.console(fork_id, self._engine.terms()))
+
+    def reproduce(
+        self,
+        fork_id: str,
+        *,
+        hold_seconds: float = 1800.0,
+        spend_cap: float | None = None,
+        timeout: float | None = None,
+    ) -> Reproduction:
+        """Start a held fork like this one (same snapshot version, `env`, key, egress) and wait until it is ready.
+
+        It is a run of its own, labelled `reproduces=<fork_id>`, and costs at most `spend_cap` (by default what such a
+        hold can cost). Its own test is not run first. `reproduction["original"]["command"]` can be given to `exec`.
+
+        Raises NotFound (`unknown_fork`; `unknown_snapshot` where that version was deleted), Conflict
+        (`project_budget_exhausted`), EnvironmentFailure, WaitTimeout after `timeout` seconds while the run goes on.
+        """
+        terms = self._engine.terms(FOREVER_SECONDS if timeout is None else timeout)
+        keys = (_new_key(), _new_key())
+        return self._engine.run(debug.reproduce(fork_id, hold_seconds, spend_cap, keys, terms))
 
     def exec(
         self,
         fork_id: str,
-        command: Exec,
+        command: HeldExec,
         exec_id: str | None = None,
         *,
         timeout: float | None = None,
@@ -175,7 +236,10 @@ class Forks:
     ) -> Released:
         """Hand a fork back, with its grade if there is one. The same grade again changes nothing.
 
-        Raises Conflict (`already_released`) for another grade, EnvironmentFailure when the machine was lost before.
+        A kept fork takes no grade: its verdict stands.
+
+        Raises Conflict (`already_released` for another grade, `verdict_stands` for any of a kept fork),
+        EnvironmentFailure when the machine was lost before.
         """
         steps = forks.release(fork_id, passed, reward, _new_key(), self._engine.terms())
         return self._engine.run(steps)

@@ -106,6 +106,7 @@ def progress(waiting_for: str | None = None, **states: int) -> Progress:
         "checking": states.get("checking", 0),
         "ready": states.get("ready", 0),
         "running": states.get("running", 0),
+        "kept": states.get("kept", 0),
         "waiting_for": waiting_for,
     }
 
@@ -174,6 +175,7 @@ def fork_report(
         "attempts": 1,
         "grade": None,
         "failure": failure() if outcome == "env_failed" else None,
+        "kept": None,
     }
 
 
@@ -269,6 +271,7 @@ def fork(index: int = 0, state: ForkState = "ready") -> Fork:
         "host": "h-1",
         "attempts": 1,
         "failure": None,
+        "kept": None,
     }
 
 

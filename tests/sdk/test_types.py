@@ -15,9 +15,11 @@ DOCUMENT = document()
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 SHAPES = {
     "Build": types.Build,
+    "Console": types.Console,
     "Deleted": types.Deleted,
     "ExecResult": types.ExecResult,
     "Fork": types.Fork,
+    "ForkPage": types.ForkPage,
     "Host": types.Host,
     "Project": types.Project,
     "Quote": types.Quote,

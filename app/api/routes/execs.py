@@ -38,6 +38,7 @@ async def run_command(
             fork_id,
             body.to_spec(),
             row_id(fork_id, exec_id),
+            exec_id,
         )
     except Conflict as conflict:
         raise _told(conflict, exec_id, body) from conflict

@@ -5,7 +5,7 @@ from fastapi import APIRouter
 from app.api.context import Ctx, Project
 from app.api.idempotency import Idempotent, remembered
 from app.api.schemas.base import Id
-from app.api.schemas.fork import Fork, ReleaseBody, Released
+from app.api.schemas.fork import ForkPage, ReleaseBody, Released
 from app.domain import fork as rules
 from app.domain.run import Fork as ForkRow
 from app.flow import report as read
@@ -14,9 +14,9 @@ from app.flow.hold import release
 router = APIRouter(prefix="/v1/forks", tags=["held forks"])
 
 
-@router.get("/{fork_id}", response_model=Fork)
+@router.get("/{fork_id}", response_model=ForkPage, response_model_exclude_unset=True)
 async def get_fork(context: Ctx, project_id: Project, fork_id: Id) -> dict[str, object]:
-    """A fork as it stands."""
+    """A fork whole: as it stands, its machines, its newest 200 commands."""
     return await context.run(read.fork, context.ports, project_id, fork_id)
 
 
@@ -24,7 +24,7 @@ async def get_fork(context: Ctx, project_id: Project, fork_id: Id) -> dict[str, 
 async def release_fork(
     context: Ctx, project_id: Project, token: Idempotent, fork_id: Id, body: ReleaseBody
 ) -> dict[str, object]:
-    """Hand a held fork back with a grade, or none. The same grade again changes nothing."""
+    """Hand a held fork back with a grade, or none; a kept one with none. The same grade again changes nothing."""
     ports = context.ports
 
     def act() -> dict[str, object]:
@@ -36,7 +36,7 @@ async def release_fork(
 
 def _released(fork: ForkRow) -> dict[str, object]:
     """What the release comes to: its host still ends the machine, but the wish is kept and decides."""
-    reason = fork.reason or fork.stop_asked
+    reason = fork.reason or fork.kept or fork.stop_asked
     assert reason is not None, "a release that was accepted is a wish or an end"
     outcome = rules.OUTCOMES[reason]
     reward = rules.reward(outcome, fork.result.reward)

@@ -1,4 +1,4 @@
-"""Held forks: how one stands, what its commands gave, how it was handed back."""
+"""One fork: how it stands, its machines and commands, how it was handed back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.api.schemas.base import Answer, Body
-from app.api.schemas.run import Failure, Outcome
+from app.api.schemas.base import Answer, Body, Instant
+from app.api.schemas.run import Check, Failure, Kept, Outcome
 
 
 class Fork(Answer):
@@ -22,6 +22,77 @@ class Fork(Answer):
     host: str | None
     attempts: int
     failure: Failure | None
+    kept: Kept | None = None
+
+
+class ForkMachine(Answer):
+    """One machine that a fork had (an attempt). `lease_left_seconds` is null when it has ended."""
+
+    attempt_id: str
+    attempt: int
+    host: str
+    opened_at: Instant
+    ready_at: Instant | None
+    ended_at: Instant | None
+    lease_seconds: float
+    lease_left_seconds: float | None
+    cost_usd: float
+    failure: Failure | None
+
+
+class AskedCommand(Answer):
+    """A command as it was asked for; what it was not given is left out."""
+
+    sh: str = ""
+    argv: list[str] = Field(default_factory=list)
+    cwd: str = ""
+    env: dict[str, str] = Field(default_factory=dict)
+    user: str = ""
+    timeout_seconds: float
+
+
+class ForkCommand(Answer):
+    """One command of a fork, or one file moved (`path`). `command` has the shape in which it is asked for again."""
+
+    exec_id: str
+    attempt_id: str
+    purpose: Literal["test", "task", "grade", "held", "upload", "download"]
+    state: Literal["queued", "running", "ended", "lost"]
+    command: AskedCommand | None
+    path: str | None
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    seconds: float | None
+    truncated: bool
+
+
+class ForkPage(Fork):
+    """A fork whole: its entry of the report, what it was given, its machines, its newest commands."""
+
+    reward: float | None
+    reward_valid: bool
+    exit_code: int | None
+    signal: int | None
+    stdout_tail: str
+    stderr_tail: str
+    truncated: bool
+    seconds: float
+    cost_usd: float
+    checks: list[Check]
+    env: dict[str, str]
+    egress: list[str]
+    machines: list[ForkMachine]
+    commands: list[ForkCommand]
+
+
+class Console(Answer):
+    """The tail of a guest's console: of the machine that lives (`live`), else of the last that ended."""
+
+    fork_id: str
+    attempt_id: str
+    live: bool
+    text: str
 
 
 class Forks(Answer):

@@ -57,6 +57,7 @@ class QuoteBody(Body):
     egress: Annotated[list[EgressTarget], Field(max_length=64)] = Field(default_factory=list)
     labels: Annotated[dict[LabelName, Label], Field(max_length=32)] = Field(default_factory=dict)
     queue_timeout_seconds: Seconds = 3600.0
+    keep_failed: Annotated[int, Field(ge=0, le=100)] = 0
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> Self:
@@ -86,6 +87,7 @@ class QuoteBody(Body):
             egress=tuple(self.egress),
             labels=tuple(sorted(self.labels.items())),
             queue_timeout_ns=ns_of(self.queue_timeout_seconds),
+            keep_failed=self.keep_failed,
         )
 
     def _exec(self) -> ExecSpec | None:
@@ -194,13 +196,14 @@ class Cost(Answer):
 
 
 class Progress(Answer):
-    """Forks that are in each state now; they add up to the pending ones."""
+    """Forks that are in each state now; they add up to the pending ones. Those that are kept are among the ready."""
 
     queued: int
     restoring: int
     checking: int
     ready: int
     running: int
+    kept: int = 0
     waiting_for: str | None
 
 
@@ -259,6 +262,14 @@ class Grade(Answer):
     stderr_tail: str
 
 
+class Kept(Answer):
+    """A fork whose machine is kept: what it will end for, and when it ends at the latest."""
+
+    outcome: Outcome
+    reason: str
+    until: Instant
+
+
 class ForkReport(Answer):
     """One fork's end; train on `reward` only where `reward_valid`."""
 
@@ -281,6 +292,7 @@ class ForkReport(Answer):
     attempts: int
     grade: Grade | None
     failure: Failure | None
+    kept: Kept | None = None
 
 
 class FailedAttempt(Failure):

@@ -16,17 +16,17 @@ from promigence._protocol import (
 )
 from promigence._steps.calls import Steps, Terms, call, call_for, pause_before_next, poll
 from promigence.errors import DeadlineExceeded
-from promigence.types import Downloaded, Exec, ExecResult, Fork, Released, Uploaded
+from promigence.types import Downloaded, ExecResult, ForkPage, HeldExec, Released, Uploaded
 
 RUNNING = 202
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
 
-def get(fork_id: str, terms: Terms) -> Steps[Fork]:
-    return call_for(Request("GET", path_of("forks", fork_id)), Fork, terms)
+def get(fork_id: str, terms: Terms) -> Steps[ForkPage]:
+    return call_for(Request("GET", path_of("forks", fork_id)), ForkPage, terms)
 
 
-def run(fork_id: str, command: Exec, exec_id: str, key: str, terms: Terms) -> Steps[ExecResult]:
+def run(fork_id: str, command: HeldExec, exec_id: str, key: str, terms: Terms) -> Steps[ExecResult]:
     """Start a command and follow it to its end.
 
     Raises EnvironmentFailure; DeadlineExceeded with `exec_id` in its `details`.
@@ -62,7 +62,9 @@ def release(
     return call_for(request, Released, terms)
 
 
-def _to_the_end(fork_id: str, command: Exec, exec_id: str, key: str, terms: Terms) -> Steps[Answer]:
+def _to_the_end(
+    fork_id: str, command: HeldExec, exec_id: str, key: str, terms: Terms
+) -> Steps[Answer]:
     clock = terms.deadline.clock
     body: dict[str, Any] = {**command, "exec_id": exec_id}
     first = Request(

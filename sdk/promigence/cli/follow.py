@@ -115,7 +115,16 @@ def _alive(run: Run) -> str:
 
 
 def _waiting(run: Run) -> list[Text]:
-    waiting_for = run["progress"]["waiting_for"]
-    if waiting_for is None:
-        return []
-    return [Text(style="yellow").append_text(plain(waiting_for))]
+    told = [run["progress"]["waiting_for"], kept(run["progress"]["kept"], run["run_id"])]
+    return [Text(style="yellow").append_text(plain(line)) for line in told if line is not None]
+
+
+def kept(count: int, run_id: str) -> str | None:
+    """What a run waits for that keeps failed forks; None where it keeps none."""
+    if not count:
+        return None
+    who = "1 fork is kept until its" if count == 1 else f"{count} forks are kept until their"
+    return (
+        f"{who} lease ends, or: promigence forks release ID   "
+        f"which: promigence runs forks {run_id}   look: promigence forks exec ID --sh ..."
+    )

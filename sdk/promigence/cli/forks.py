@@ -14,7 +14,10 @@ from promigence.cli.exits import code_of_exec
 from promigence.cli.session import AsJson, session, write_raw
 from promigence.cli.step import command_of
 
-forks = typer.Typer(no_args_is_help=True, help="Held forks: commands, files, the way back.")
+forks = typer.Typer(
+    no_args_is_help=True,
+    help="Forks: commands and files in those that are held or kept; looks into any.",
+)
 
 ForkId = Annotated[str, typer.Argument(metavar="FORK", help="A fork's id.")]
 GuestPath = Annotated[str, typer.Argument(help="An absolute path in the guest.")]

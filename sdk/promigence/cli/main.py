@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from promigence._version import __version__
-from promigence.cli import exits, shown
+from promigence.cli import debug, exits, shown
 from promigence.cli.forks import forks
 from promigence.cli.project import project
 from promigence.cli.runs import runs
@@ -22,6 +22,7 @@ app = typer.Typer(
     epilog="Reads PROMIGENCE_API_KEY and PROMIGENCE_BASE_URL. Exit codes: `promigence exit-codes`.",
 )
 app.add_typer(runs, name="runs")
+debug.add_to(forks)
 app.add_typer(forks, name="forks")
 app.add_typer(snapshots, name="snapshots")
 app.command()(usage)

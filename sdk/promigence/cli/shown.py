@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from promigence.cli.follow import bar
+from promigence.cli.follow import kept as kept_line
 from promigence.cli.session import moment, plain, table, usd
 from promigence.types import Fork, ForkReport, Host, Quote, Report, Run, Snapshot
 
@@ -50,6 +51,9 @@ def report(told: Report) -> list[RenderableType]:
             f"verification {usd(cost['verification_usd'])}"
         ),
     ]
+    kept = [fork["kept"] for fork in told.get("forks", []) if fork["kept"] is not None]
+    if line := kept_line(len(kept), told["run_id"]):
+        shown.append(Text(line, style="yellow"))
     odd = [fork for fork in told.get("forks", []) if fork["outcome"] not in {"passed", "pending"}]
     if odd:
         rows = [(f["index"], f["fork_id"], f["outcome"], f["reward"], _why(f)) for f in odd]
@@ -88,10 +92,15 @@ def runs(told: list[Run]) -> RenderableType:
 
 def forks(told: list[Fork]) -> RenderableType:
     rows = [
-        (f["index"], f["fork_id"], f["state"], f["outcome"], f["reason"], f["key"], f["host"])
+        (f["index"], f["fork_id"], _state(f), f["outcome"], f["reason"], f["key"], f["host"])
         for f in told
     ]
     return table("#", "fork", "state", "outcome", "reason", "key", "host", rows=rows)
+
+
+def _state(fork: Fork) -> str:
+    kept = fork["kept"]
+    return fork["state"] if kept is None else f"kept: {kept['outcome']}"
 
 
 def snapshot(told: Snapshot) -> RenderableType:

@@ -105,6 +105,10 @@ def read_step(
     queue_timeout: Annotated[
         float | None, typer.Option(help="How long a fork may wait for a place, seconds.")
     ] = None,
+    keep_failed: Annotated[
+        int | None,
+        typer.Option(help="Of the forks that fail, so many at a time keep their machines."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same key starts the same run once.")
     ] = None,
@@ -141,6 +145,7 @@ def read_step(
         egress=egress or None,
         labels=_pairs("--label", label),
         queue_timeout_seconds=queue_timeout,
+        keep_failed=keep_failed,
         idempotency_key=idempotency_key,
     )
     return Step(snapshot if groups is None else _read_groups(groups), terms)  # type: ignore[arg-type]

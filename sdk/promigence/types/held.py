@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from promigence.types.runs import Failure, Outcome
+from promigence.types.runs import Failure, Kept, Outcome
 
 ForkState = Literal["queued", "restoring", "checking", "ready", "running", "ended"]
 
@@ -23,6 +23,7 @@ class Fork(TypedDict):
     host: str | None
     attempts: int
     failure: Failure | None
+    kept: Kept | None
 
 
 class ExecResult(TypedDict):

@@ -81,13 +81,16 @@ class Cost(TypedDict):
 
 
 class Progress(TypedDict):
-    """Pending forks by their state; `waiting_for` says in words what the queued ones wait for."""
+    """Pending forks by their state; those that are `kept` are among the ready. `waiting_for` says in words what the
+    queued ones wait for.
+    """
 
     queued: int
     restoring: int
     checking: int
     ready: int
     running: int
+    kept: int
     waiting_for: str | None
 
 
@@ -140,6 +143,14 @@ class Grade(TypedDict):
     stderr_tail: str
 
 
+class Kept(TypedDict):
+    """A fork whose machine is kept (`keep_failed`): what it will end for, and when it ends at the latest."""
+
+    outcome: Outcome
+    reason: str
+    until: str
+
+
 class ForkReport(TypedDict):
     """One fork's end. Train on `reward` only where `reward_valid`."""
 
@@ -162,6 +173,7 @@ class ForkReport(TypedDict):
     attempts: int
     grade: Grade | None
     failure: Failure | None
+    kept: Kept | None
 
 
 class FailedAttempt(Failure):
@@ -192,11 +204,25 @@ class Report(_ReportBase, total=False):
     forks: list[ForkReport]
 
 
+class RewardGroup(TypedDict):
+    """Forks with one key and one snapshot, such as the samples of one prompt: a baseline is taken over them.
+
+    `indices` are places in the lists of `Rewards`, ended or not; `attempted` and `valid` count as there.
+    """
+
+    key: str | None
+    snapshot: str
+    indices: list[int]
+    attempted: int
+    valid: int
+
+
 class Rewards(TypedDict):
-    """A report as a trainer takes it: lists by fork index, and both denominators."""
+    """A report as a trainer takes it: lists by fork index, its groups in that order, and both denominators."""
 
     rewards: list[float | None]
     mask: list[bool]
     keys: list[str | None]
+    groups: list[RewardGroup]
     attempted: int
     valid: int

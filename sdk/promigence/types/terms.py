@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 
-class Exec(TypedDict, total=False):
-    """A command: `sh` (run by `/bin/sh -c`) or `argv`, and optionally the rest.
+class HeldExec(TypedDict, total=False):
+    """A command for a held fork: `sh` (run by `/bin/sh -c`) or `argv`, and optionally the rest.
 
     `timeout_seconds` is 3600 by default.
     """
@@ -17,6 +17,11 @@ class Exec(TypedDict, total=False):
     env: dict[str, str]
     user: str
     timeout_seconds: float
+
+
+class Exec(HeldExec, total=False):
+    """A run's command; by `environment_exit_codes` it reports a fault of its own infrastructure."""
+
     environment_exit_codes: list[int]
 
 
@@ -45,7 +50,8 @@ class Group(_GroupBase, total=False):
 class QuoteTerms(TypedDict, total=False):
     """What a step can be given, apart from its snapshot. What is left out takes the server's default.
 
-    `count` goes with a name, not with groups. `exec` or `hold_seconds`, not both.
+    `count` goes with a name, not with groups. `exec` or `hold_seconds`, not both. Of the forks that fail, `keep_failed`
+    at a time keep their machines to be looked at.
     """
 
     count: int
@@ -60,6 +66,7 @@ class QuoteTerms(TypedDict, total=False):
     egress: list[str]
     labels: dict[str, str]
     queue_timeout_seconds: float
+    keep_failed: int
     idempotency_key: str
 
 
