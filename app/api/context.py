@@ -12,6 +12,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
 from app.api.ready import Readiness
+from app.api.watching import Watchers
 from app.errors import BadRequest
 from app.nearest import not_known
 from app.ports import Ports, Wakes
@@ -29,6 +30,7 @@ class Context:
     spool: Path
     threads: CapacityLimiter
     readiness: Readiness
+    watchers: Watchers
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A call that may block (a database, a disk), on a thread of the sized pool."""

@@ -14,6 +14,7 @@ from app.api.middleware import Authenticate, BodyLimit, Envelope
 from app.api.ready import Probe, Readiness
 from app.api.routes import (
     builds,
+    events,
     execs,
     files,
     fork_files,
@@ -28,6 +29,7 @@ from app.api.routes import (
     usage,
 )
 from app.api.schemas.error import ErrorAnswer
+from app.api.watching import Watchers
 from app.errors import Unavailable
 from app.ports import Ports, Wakes
 
@@ -38,6 +40,7 @@ THREADS = 32
 ROUTERS = (
     quotes.router,
     runs.router,
+    events.router,
     forks.router,
     execs.router,
     fork_files.router,
@@ -66,7 +69,9 @@ def create_api(
     whether a host is up.
     """
     asked = {**(probes or {}), "hosts": lambda: _need_a_host(ports)}
-    context = Context(ports, wakes, spool, CapacityLimiter(threads), Readiness(asked))
+    context = Context(
+        ports, wakes, spool, CapacityLimiter(threads), Readiness(asked), Watchers(wakes)
+    )
 
     async def project_of(secret: str) -> str:
         return await context.run(ports.keys.project_of, secret)
