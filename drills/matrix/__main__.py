@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -28,9 +29,11 @@ from rich.markup import escape
 from demo.stack import ENDING, keep_logs, kept_logs
 from drills.leavings import left, settled
 from drills.matrix import policy, told
-from drills.matrix.batch import Batch, Played, build, play, waves
+from drills.matrix.batch import Batch, Played, play, waves
 from drills.matrix.case import Case
 from drills.matrix.collect import cases
+from drills.matrix.templates import build
+from drills.matrix.trust import trusted
 from drills.rig import Rig, rigged
 from drills.watch import Watch, watching
 from promigence import PromigenceError
@@ -101,7 +104,7 @@ def _play_all(
     ):
         here = frozenset(left(rig, frozenset(), frozenset()))
         with console.status("building the snapshots"):
-            build(rig, chosen)
+            build(rig, (case.template for case in chosen))
         for wave in waves(chosen):
             results += _play_wave(rig, watch, servers, wave, console)
         with console.status("looking for what was left behind"):
@@ -120,7 +123,12 @@ def _play_wave(
     over = threading.Event()
     results = []
     names = ", ".join(case.name for batch in wave for case in batch.cases)
-    with console.status(escape(names[:100])), ThreadPoolExecutor(len(wave)) as pool:
+    trusting = all(case.trusted for batch in wave for case in batch.cases)
+    with (
+        trusted(rig) if trusting else nullcontext(),
+        console.status(escape(names[:100])),
+        ThreadPoolExecutor(len(wave)) as pool,
+    ):
         try:
             playing = {pool.submit(play, rig, watch, servers, each, over): each for each in wave}
             for future in as_completed(playing):

@@ -8,18 +8,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from drills.matrix.case import Case, Expect, Template, Terms
+from drills.matrix.case import Case, Expect, Terms
 from drills.matrix.judge import HELD_SIBLINGS, SIBLINGS, seen_of, wrong_forks, wrong_run
 from drills.matrix.scene import NotCaused, Scene
 from drills.rig import Rig
 from drills.rows import account_of
 from drills.watch import Watch
 from promigence import PromigenceError
-from promigence.types import Definition, Exec, GradeExec, Group, Report, StartTerms
+from promigence.types import Exec, GradeExec, Group, Report, StartTerms
 
 SIBLING = "sibling"
 SIBLING_CODES = (0, 3)
-BUILD_WITHIN_S = 240.0
 # For a cause to see that the run is over, and for the API after a fault that took it along.
 JOINED_WITHIN_S = 30.0
 _LOOK_S = 0.25
@@ -77,14 +76,6 @@ def waves(cases: Iterable[Case]) -> list[list[Batch]]:
     return [wave for wave in (quiet, loud) if wave] + alone
 
 
-def build(rig: Rig, cases: Iterable[Case]) -> None:
-    """The snapshots that the cases and their siblings fork, side by side. Raises PromigenceError."""
-    templates = dict.fromkeys(case.template for case in cases)
-    builds = [rig.client.snapshots.build(_definition(each), wait=False) for each in templates]
-    for build_id in builds:
-        rig.client.snapshots.wait(build_id, BUILD_WITHIN_S)
-
-
 def play(
     rig: Rig, watch: Watch, servers: Mapping[str, str], batch: Batch, over: threading.Event
 ) -> Played:
@@ -114,23 +105,6 @@ def _by_terms(cases: Iterable[Case]) -> list[Batch]:
     for case in cases:
         found.setdefault(case.terms, []).append(case)
     return [Batch(tuple(together)) for together in found.values()]
-
-
-def _definition(template: Template) -> Definition:
-    return {
-        "name": template.name,
-        "image": "busybox",
-        "shape": {
-            "vcpus": 1,
-            "memory_mib": template.memory_mib,
-            "disk_gib": template.disk_gib,
-        },
-        "setup": list(template.setup),
-        "warm": list(template.warm),
-        "on_fork": ['eval "$HOOK"'],
-        "test": {"sh": 'eval "$TEST"', "timeout_seconds": template.test_timeout_s, "repeat": 1},
-        "spend_cap": 1.0,
-    }
 
 
 def _groups(batch: Batch, servers: Mapping[str, str]) -> list[Group]:

@@ -110,11 +110,15 @@ def breaks(kind: str, phase: str, *evidence: Fact, **told: object) -> Expect:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A snapshot that cases fork. What a case's `hook` and `test` say is run by its hook and its own test."""
+    """A snapshot that cases fork. What a case's `hook` and `test` say is run by its hook and its own test.
+
+    `programs` are C sources of this package, by name: compiled for the guest and put into its `/bin`.
+    """
 
     name: str = "matrix"
     setup: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ("channels",)
     memory_mib: int = 128
     disk_gib: int = 1
     test_timeout_s: float = 8.0
@@ -154,7 +158,9 @@ ORDINARY = Terms()
 class Case:
     """A fault and what has to come of it. `shows` is its line in `docs/drills.md`: what is done, in words.
 
-    `quick` cases are the ones that CI runs. `loud` ones keep the host's processors busy: they run alone, too.
+    `quick` cases are the ones that CI runs. `loud` ones keep the host's processors busy: they run after the quiet ones.
+    A host on which forks break in a row is let back into placement at once, unless `trusted` is False, which only a
+    case that is `alone` may say.
     """
 
     name: str
@@ -171,6 +177,7 @@ class Case:
     around: Callable[[Scene], AbstractContextManager[None]] | None = None
     also: Callable[[Scene], Iterable[str]] | None = None
     alone: bool = False
+    trusted: bool = True
     loud: bool = False
     quick: bool = False
     siblings_s: float = 1.0
