@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from app.domain.fork import EndReason
 from app.domain.leak import GRACE_NS, Leak, LeakKind
@@ -71,8 +71,7 @@ def test_an_open_attempt_past_law_8_is_told(rows: Rows) -> None:
 
 def test_a_run_whose_forks_have_all_ended_ends(rows: Rows) -> None:
     run = rows.start(1, budget_micros=0)
-    over = {"state": "ended", "reason": "cancelled", "outcome": "cancelled", "ended_ns": 1}
-    plant(rows, update(forks).values(over))
+    plant(rows, delete(forks))
     leak = only(rows, LeakKind.RUN_WITHOUT_FORKS)
     assert leak.name == run.run_id
     mend(rows, leak)
@@ -86,6 +85,7 @@ def test_a_fork_that_has_no_machine_where_it_needs_one_is_told(rows: Rows) -> No
     leak = only(rows, LeakKind.FORK_WITHOUT_MACHINE)
     assert leak.name == claimed.fork.fork_id
     assert not rows.store.leaks.mend(leak)
+    plant(rows, update(attempts).values(closed_boot_ns=None, closed_ns=None))
 
 
 def test_a_command_of_a_closed_attempt_is_lost(rows: Rows) -> None:
