@@ -185,6 +185,22 @@ def test_rewards_are_masked_and_never_zero_for_unknown() -> None:
         "rewards": [1.0, 0.0, None, None, None],
         "mask": [True, True, False, False, False],
         "keys": ["p-1", "p-1", None, None, None],
+        "groups": [
+            {
+                "key": "p-1",
+                "snapshot": "task-suite@1",
+                "indices": [0, 1],
+                "attempted": 2,
+                "valid": 2,
+            },
+            {
+                "key": None,
+                "snapshot": "task-suite@1",
+                "indices": [2, 3, 4],
+                "attempted": 2,
+                "valid": 0,
+            },
+        ],
         "attempted": 4,
         "valid": 2,
     }
