@@ -90,14 +90,15 @@ class Execs:
             )
             if done.rowcount == 0:
                 return False
+            if ended.purpose in LOOKS:
+                return True  # it was no command: nothing about its fork has changed
             held_over = claimed.run.spec.hold_ns is not None or fork.kept is not None
             idle, after = fork.state is ForkState.RUNNING and held_over, fork
             if idle and not _runs_any(at, attempt.attempt_id):
                 after = replace(fork, state=move(fork.state, ForkState.READY))
                 save(at, forks, "fork_id", fork, after)
-            if ended.purpose not in LOOKS:
-                told = _of_exec(EventKind.COMMAND_ENDED, after, ended, **_end(ended.result))
-                tell(at, self._database.now_ns(at), [told])
+            told = _of_exec(EventKind.COMMAND_ENDED, after, ended, **_end(ended.result))
+            tell(at, self._database.now_ns(at), [told])
             return True
 
     def note(self, claimed: Claimed, seen: Exec) -> None:
