@@ -17,6 +17,7 @@ from app.domain.run import (
     Claimed,
     Closed,
     Closing,
+    ExecPurpose,
     ExecState,
     Fork,
     Result,
@@ -95,7 +96,7 @@ def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) ->
     if not ledger.may_close_by_time(age_ns, attempt.lease_ns):
         return None
     ending = Ending(run, fork, attempt, now_ns)
-    lost = _host_lost(ending, message, age_ns)
+    lost = _host_lost(at, ending, message, age_ns)
     closing = Closing(attempt.deadline_boot_ns, _after_loss(ending), failure=lost)
     return _close(at, ending, closing, ())
 
@@ -117,7 +118,7 @@ def _opened_ns(at: Connection, attempt_id: str) -> int:
     return int(at.execute(opened).scalar_one())
 
 
-def _host_lost(ending: Ending, message: str, age_ns: int) -> Failure:
+def _host_lost(at: Connection, ending: Ending, message: str, age_ns: int) -> Failure:
     fault = EnvironmentFault(
         FailureKind.HOST_LOST,
         message,
@@ -125,7 +126,15 @@ def _host_lost(ending: Ending, message: str, age_ns: int) -> Failure:
         age_seconds=age_ns / NS_PER_SECOND,
         lease_seconds=ending.attempt.lease_ns / NS_PER_SECOND,
     )
-    return failure(fault, PHASES[ending.fork.state], command_may_have_started=ending.attempt.intent)
+    return failure(fault, _phase(at, ending), command_may_have_started=ending.attempt.intent)
+
+
+def _phase(at: Connection, ending: Ending) -> Phase:
+    grade = select(execs.c.exec_id).where(
+        execs.c.attempt_id == ending.attempt.attempt_id, execs.c.purpose == ExecPurpose.GRADE
+    )
+    graded = ending.fork.state is ForkState.RUNNING and at.execute(grade).first() is not None
+    return Phase.GRADE if graded else PHASES[ending.fork.state]
 
 
 def _after_loss(ending: Ending) -> EndReason | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.ledger import CLOSE_MARGIN_NS, START_WINDOW_NS
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Claimed, Closing, RunState
+from app.domain.run import Claimed, Closing, Exec, ExecPurpose, RunState
 from app.errors import FailureKind, PromigenceError, StaleClaim
 from infra.store.tables import ledger
 from tests import builders as a
@@ -229,6 +230,29 @@ def test_closing_by_time_charges_the_whole_lease_as_lost_with_its_host(rows: Row
     assert line.environment_micros == line.total_micros == 40 * SECOND
     with pytest.raises(StaleClaim):
         rows.close(claimed, at_s=3)
+
+
+@pytest.mark.parametrize(
+    ("purposes", "phase"),
+    [
+        ((), Phase.EXEC),
+        ((ExecPurpose.TASK,), Phase.EXEC),
+        ((ExecPurpose.TASK, ExecPurpose.GRADE), Phase.GRADE),
+    ],
+)
+def test_a_host_is_lost_in_the_phase_that_its_rows_say(
+    rows: Rows, purposes: tuple[ExecPurpose, ...], phase: Phase
+) -> None:
+    claimed = rows.ready(rows.started(budget_micros=40 * SECOND))
+    for purpose in purposes:
+        ids = (purpose.value, claimed.fork.fork_id, claimed.attempt.attempt_id, a.PROJECT)
+        asked = Exec(*ids, purpose, a.COMMAND)
+        assert rows.store.execs.intend(claimed, asked) is not None
+    rows.clock.advance(41 + WINDOWS_S)
+    assert rows.store.attempts.close_by_time(claimed.attempt.attempt_id, "silent") is not None
+    failure = rows.fork(claimed.fork.fork_id).failure
+    assert failure is not None
+    assert (failure.kind, failure.phase) == (FailureKind.HOST_LOST, phase)
 
 
 def test_a_fork_lost_with_its_host_waits_for_another_host(rows: Rows) -> None:
