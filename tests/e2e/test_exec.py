@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.domain.machine import Command
-from app.errors import EnvironmentFault, FailureKind
+from app.errors import EnvironmentFault, FailureKind, NotFound
 from infra.guest import SshGuest
 from tests.e2e.inside import Heard, Machine, new_name, shell
 
@@ -155,6 +155,36 @@ def test_long_output_comes_back_byte_by_byte(machine: Machine) -> None:
     assert (len(end.stdout), end.stderr, end.truncated) == (48 << 16, b"e\n", False)
     seen = machine.says("sha256sum </tmp/long").split()[0]
     assert hashlib.sha256(end.stdout).hexdigest() == seen
+
+
+@pytest.mark.parametrize("printed", [100, 100_000])
+def test_what_a_running_command_has_printed_is_read_in_parts(
+    machine: Machine, printed: int
+) -> None:
+    exec_id = machine.start(
+        f"head -c {printed} /dev/zero | tr '\\0' x; echo e >&2; touch /tmp/{printed}; sleep 600"
+    )
+    machine.says(f"until test -e /tmp/{printed}; do sleep 0.05; done")
+    guest, name = machine.guest, machine.name
+    whole = guest.output(name, exec_id, "stdout", 0, 1 << 20)
+    assert whole == b"x" * printed
+    assert guest.output(name, exec_id, "stderr", 0, 1 << 20) == b"e\n"
+    assert guest.output(name, exec_id, "stdout", printed - 5, 3) == b"xxx"
+    assert guest.output(name, exec_id, "stdout", printed + 5, 3) == b""
+    guest.interrupt(name, exec_id)
+    assert len(machine.end(exec_id).stdout) == printed
+    with pytest.raises(NotFound):
+        guest.output(name, "unknown", "stdout", 0, 9)
+
+
+def test_what_is_beyond_its_limit_is_read_when_it_has_ended(machine: Machine) -> None:
+    long = shell("seq 10000; touch /tmp/beyond; sleep 600", output_limit_bytes=8192)
+    exec_id = machine.start("", long)
+    machine.says("until test -e /tmp/beyond; do sleep 0.05; done")
+    with pytest.raises(NotFound, match="than is kept"):
+        machine.guest.output(machine.name, exec_id, "stdout", 0, 1 << 20)
+    machine.guest.interrupt(machine.name, exec_id)
+    assert len(machine.end(exec_id).stdout) == 8192
 
 
 @pytest.mark.parametrize("lines", [2000, 2731, 9000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import BootImage
 from app.domain.run import Exec, ExecState
-from app.flow import hold
+from app.flow import debug, hold
 from app.ports import Images
 from infra.image.images import LocalImages
 from tests.e2e.conftest import Frozen, Host
@@ -153,6 +154,40 @@ def test_a_held_fork_takes_commands_and_files_and_is_graded(live: Live) -> None:
     live.until(lambda: live.report(run_id)["final"], 30)
     (entry,) = live.report(run_id)["forks"]
     assert (entry["outcome"], entry["reward"], entry["reward_valid"]) == ("released", 0.5, True)
+
+
+def test_a_fork_that_failed_is_kept_run_in_and_released(live: Live) -> None:
+    """What its command left running runs on; what it printed can be read while it runs and when all is over."""
+    script = "seq 20000; touch /tmp/on && sleep 30000 & until test -e /tmp/go; do sleep 0.1; done; exit 7"
+    run_id = live.start(replace(step(script), keep_failed=1, verify_each=False))
+    live.until(lambda: states(live, run_id) == {ForkState.RUNNING}, 60)
+    fork_id = live.ports.runs.forks(run_id)[0].fork_id
+    task = debug.command(live.ports, PROJECT, fork_id, ())
+
+    def so_far() -> str:
+        row = done(live, debug.look_at_output(live.ports, task, "stdout", 0))
+        assert row.result is not None
+        return row.result.stdout
+
+    whole = "".join(f"{number}\n" for number in range(1, 20001))
+    live.until(lambda: so_far() == whole, 30)
+    attempt = live.ports.attempts.held_by(live.host.host_id)[0].attempt.attempt_id
+    live.guest.upload(attempt, io.BytesIO(b""), "/tmp/go")
+    live.until(lambda: states(live, run_id) == {ForkState.READY}, 30)
+    said = done(
+        live, hold.exec(live.ports, PROJECT, fork_id, sh("ps | grep '[s]leep 30000'"), None)
+    )
+    assert said.result is not None
+    assert said.result.exit_code == 0
+    console = done(live, debug.look_at_console(live.ports, PROJECT, fork_id))
+    assert console.result is not None
+    hold.release(live.ports, PROJECT, fork_id, None, None)
+    live.until(lambda: live.report(run_id)["final"], 30)
+    (entry,) = live.report(run_id)["forks"]
+    assert (entry["outcome"], entry["exit_code"], entry["reward"]) == ("failed", 7, 0.0)
+    ended = debug.command(live.ports, PROJECT, fork_id, ("task",))
+    with debug.output(live.ports, ended, "stdout", 0).source as kept:
+        assert kept.read().decode() == whole
 
 
 @pytest.mark.parametrize(
