@@ -75,6 +75,7 @@ def report(
         "final": run.state is RunState.ENDED,
         "totals": totals(counted),
         "cost": _cost(run, counted),
+        "stopped": stopped_entry(run),
         "environment_failures": [_failed(line, forks) for line in attempts if line.attempt.failure],
     }
     if with_forks:
@@ -87,6 +88,18 @@ def totals(counted: Tally) -> dict[str, int]:
     ended = {outcome.value: counted.outcomes.get(outcome, 0) for outcome in Outcome}
     requested = sum(counted.states.values())
     return {"requested": requested, **ended, "pending": requested - sum(ended.values())}
+
+
+def stopped_entry(run: Run) -> dict[str, object] | None:
+    """That the run's own rule stopped it, with what broke the rule; None if it did not."""
+    if run.stopped is None:
+        return None
+    return {
+        "stop_when": {"env_failed_share": run.stopped.env_failed_share},
+        "env_failed": run.stopped.env_failed,
+        "forks": run.stopped.forks,
+        "at": instant(run.stopped.at_ns),
+    }
 
 
 def fork_entry(fork: Fork, cost_micros: int) -> dict[str, object]:
@@ -172,6 +185,7 @@ def summary(run: Run, counted: Tally, waiting_for: str | None) -> dict[str, obje
         "quote": run.quote.as_dict(),
         "totals": totals(counted),
         "cost": _cost(run, counted),
+        "stopped": stopped_entry(run),
         "progress": {
             **progress,
             "kept": counted.kept,

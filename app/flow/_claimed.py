@@ -198,7 +198,7 @@ def fail(
     `result` is what its command had left behind by then, for people to read; there is no reward in it.
     """
     name = claimed.attempt.attempt_id
-    present = patiently(ports, lambda: ports.attempts.get(name)) or claimed
+    present = still_held(ports, claimed)
     # Before it is ended for being silent: whether it stood still, and whether its keeper lived.
     silent = host.machines.vitals(name) if fault.kind in CHANNEL_FAULTS else None
     death = _death_behind(host, name, fault)
@@ -214,7 +214,9 @@ def fail(
         "console_tail": host.machines.console_tail(name),
     }
     fault = EnvironmentFault(fault.kind, fault.message, **{**seen, **fault.evidence})
-    named = failure(fault, phase, command_may_have_started=present.attempt.intent)
+    # Nobody inside can stop a machine's process from outside: then its silence is not the command's.
+    by_guest = present.attempt.intent and not (silent is not None and silent.is_stopped)
+    named = failure(fault, phase, command_may_have_started=by_guest)
     then = after_failure(present, named)
     if then is not None and then is present.fork.stop_asked:
         # It was to stop anyway: a machine that is ended meanwhile has failed nobody.
@@ -224,6 +226,20 @@ def fail(
         close(ports, host, claimed, None, failed=named, result=result)
     else:
         conclude(ports, host, claimed, then, failed=named, result=result)
+
+
+def still_held(ports: Ports, claimed: Claimed) -> Claimed:
+    """The rows as they are, before anything is done to the machine. Raises StaleClaim when it is another's by now.
+
+    The fence in the rows would come too late for a process that was frozen: it drops the write, after the kill.
+    """
+    name = claimed.attempt.attempt_id
+    present = patiently(ports, lambda: ports.attempts.get(name))
+    if present is None or present.attempt.closed_boot_ns is not None:
+        raise StaleClaim(name)
+    if present.attempt.claim != claimed.attempt.claim:
+        raise StaleClaim(name)
+    return present
 
 
 def _shut_down_in_its_grade(reason: EndReason, phase: Phase) -> bool:
@@ -317,6 +333,7 @@ def close(
     The database may be away just then, and nobody could say later why the machine was ended: it is waited for.
     """
     name = claimed.attempt.attempt_id
+    still_held(ports, claimed)
     death = host.machines.kill(name)
     host.guest.close(name)
     gone_ns = _gone_at(ports, death)
@@ -341,11 +358,13 @@ def close(
 
 
 def ring_after(ports: Ports, closed: Closed, host_id: str) -> None:
-    """The bells that follow a closing: room is free, callers wait, a build goes on."""
+    """The bells that follow a closing: room is free, callers wait, a build goes on, a run's rule stops the others."""
     for exec_id in closed.lost_exec_ids:
         ports.bells.woken(exec_id)
     if closed.run_ended and closed.build_id is not None:
         ports.bells.verify(host_id, closed.build_id)
+    for attempt in closed.stopping:
+        ports.bells.stop(attempt.claim, attempt.attempt_id)
     ports.bells.place()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from app.domain.fork import EndReason
-from app.domain.run import Result
-from app.flow._claimed import close, late_results_dropped
+from app.domain.run import Claimed, ExecPurpose, Result
+from app.errors import EnvironmentFault
+from app.flow._claimed import close, late_results_dropped, own_exec_id
 from app.ports import HostPorts, Ports
 
 
@@ -23,6 +24,24 @@ def stop(ports: Ports, host: HostPorts, attempt_id: str) -> None:
         return
     if claimed.attempt.closed_boot_ns is not None or claimed.fork.stop_asked is None:
         return
+    if _ended_by_itself(ports, host, claimed):
+        ports.bells.collect(host.claim, attempt_id)
+        return
     with late_results_dropped():
         result = Result(reward=claimed.fork.result.reward)
         close(ports, host, claimed, claimed.fork.stop_asked, result=result)
+
+
+def _ended_by_itself(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
+    """Whether the command that decides has ended before the run's rule could stop it: then its own end counts."""
+    fork, spec = claimed.fork, claimed.run.spec
+    if fork.stop_asked is not EndReason.STOPPED_BY_RULE or fork.kept is not None:
+        return False
+    purpose = ExecPurpose.TASK if spec.grade is None else ExecPurpose.GRADE
+    decides = ports.execs.find(own_exec_id(purpose, claimed.attempt.attempt_id))
+    if decides is None or decides.result is not None:
+        return decides is not None
+    try:
+        return host.guest.end(claimed.attempt.attempt_id, decides.exec_id) is not None
+    except EnvironmentFault:
+        return False

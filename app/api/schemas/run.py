@@ -22,7 +22,7 @@ from app.api.schemas.base import (
 )
 from app.api.schemas.command import GradeCommand, RolloutCommand
 from app.domain.money import micros_of_usd
-from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec
+from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec, StopWhen
 
 MAX_GROUPS = 1000
 NO_LIMITS = {"project_left_usd": None, "project_max_forks": None, "project_live_forks": 0}
@@ -38,6 +38,15 @@ class GroupBody(Body):
 
     def to_group(self) -> Group:
         return Group(self.snapshot, self.count, self.key, tuple(sorted(self.env.items())))
+
+
+class StopWhenBody(Body):
+    """When the run is to stop itself: so large a share of its forks was failed by the environment."""
+
+    env_failed_share: Annotated[float, Field(gt=0, le=1)]
+
+    def to_rule(self) -> StopWhen:
+        return StopWhen(self.env_failed_share)
 
 
 class QuoteBody(Body):
@@ -58,6 +67,7 @@ class QuoteBody(Body):
     labels: Annotated[dict[LabelName, Label], Field(max_length=32)] = Field(default_factory=dict)
     queue_timeout_seconds: Seconds = 3600.0
     keep_failed: Annotated[int, Field(ge=0, le=100)] = 0
+    stop_when: StopWhenBody | None = None
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> Self:
@@ -88,6 +98,7 @@ class QuoteBody(Body):
             labels=tuple(sorted(self.labels.items())),
             queue_timeout_ns=ns_of(self.queue_timeout_seconds),
             keep_failed=self.keep_failed,
+            stop_when=self.stop_when.to_rule() if self.stop_when else None,
         )
 
     def _exec(self) -> ExecSpec | None:
@@ -195,6 +206,21 @@ class Cost(Answer):
     rate_usd_per_fork_hour: float
 
 
+class StopRule(Answer):
+    """The rule as it was given."""
+
+    env_failed_share: float
+
+
+class Stopped(Answer):
+    """A run's own rule stopped it: how many forks had ended `env_failed`, how many others it stopped, and when."""
+
+    stop_when: StopRule
+    env_failed: int
+    forks: int
+    at: Instant
+
+
 class Progress(Answer):
     """Forks that are in each state now; they add up to the pending ones. Those that are kept are among the ready."""
 
@@ -218,6 +244,7 @@ class Run(Answer):
     quote: Quote
     totals: Totals
     cost: Cost
+    stopped: Stopped | None = None
     progress: Progress
 
 
@@ -316,5 +343,6 @@ class Report(Answer):
     final: bool
     totals: Totals
     cost: Cost
+    stopped: Stopped | None = None
     forks: list[ForkReport] = Field(default_factory=list)
     environment_failures: list[FailedAttempt]
