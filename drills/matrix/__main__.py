@@ -1,6 +1,6 @@
 """`make drill-faults`: every kind of failure caused for real, and whether it was called what it is.
 
-    python -m drills.matrix [--only PATTERN] [--quick] [--json] [--list]
+    python -m drills.matrix [--only PATTERN] [--quick] [--json] [--list | --table]
 
 A line a case on standard error, a summary on standard output, and with `--json` a last line that is one JSON object.
 Exit status 0 when every case was caused and called what it is, its siblings were unharmed, every account adds up and
@@ -51,6 +51,9 @@ def main() -> int:
     if given.list:
         print("\n".join(f"{case.name:<34} {told.named(case)}" for case in chosen))
         return 0
+    if given.table:
+        print("\n".join(told.rows_of(chosen)))
+        return 0
     console = Console(stderr=True, soft_wrap=True)
     for number in ENDING:
         signal.signal(number, _interrupt)
@@ -80,6 +83,7 @@ def _given() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only those that CI runs")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     parser.add_argument("--list", action="store_true", help="say which cases there are, run none")
+    parser.add_argument("--table", action="store_true", help="the same, as docs/drills.md has it")
     given = parser.parse_args()
     if not any(_chosen(case, given) for case in cases()):
         parser.error("no case has such a name")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Part = Literal["tasks", "environment", "verification"]
 
-# By emulation, on two cores that the cases of a run share.
-FINAL_WITHIN_S = 90.0
+# A bound, not a duration: by emulation, on two cores, with all cases of a wave coming up at once.
+FINAL_WITHIN_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Template:
     """
 
     name: str = "matrix"
-    setup: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ("mkdir /workspace", "echo eve:x:77:78::/:/bin/sh >> /etc/passwd")
     warm: tuple[str, ...] = ()
     programs: tuple[str, ...] = ("channels",)
     memory_mib: int = 128
@@ -152,6 +152,8 @@ class Terms:
 
 PLAIN = Template()
 ORDINARY = Terms()
+# All that a caller can ask for without changing what a sound command does: cases that need any of it share one run.
+SERVICED = Terms(environment_exit_codes=(75,), cwd="/workspace", environment_retries=2, egress=True)
 
 
 @dataclass(frozen=True, slots=True)

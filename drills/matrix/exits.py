@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from drills.matrix.case import Case, Terms, breaks, fails, passes, says
+from drills.matrix.case import SERVICED, Case, breaks, fails, passes, says
 
-OPEN = Terms(egress=True)
 FETCH = "wget -q -O - http://{}/"
 ASK = FETCH.format("$POLICY")
 
@@ -14,7 +13,7 @@ def _lost(name: str, shows: str, command: str, what: str, *, quick: bool = True)
         name=name,
         shows=shows,
         command=command,
-        terms=OPEN,
+        terms=SERVICED,
         expect=breaks("egress_lost", "exec", says("egress", what), task_may_have_caused=False),
         quick=quick,
     )
@@ -43,7 +42,7 @@ CASES = (
         name="egress-failed-and-passed",
         shows="the same fault, in a command that passes all the same",
         command=f"{FETCH.format('$POLICY_REFUSED')} || {ASK}",
-        terms=OPEN,
+        terms=SERVICED,
         expect=passes(output="yes"),
         quick=True,
     ),
@@ -51,7 +50,7 @@ CASES = (
         name="egress-sound",
         shows="an allowed target answers, and the command fails by itself",
         command=f"{ASK}; exit 5",
-        terms=OPEN,
+        terms=SERVICED,
         expect=fails(5, output="yes"),
         quick=True,
     ),
@@ -59,7 +58,7 @@ CASES = (
         name="egress-not-allowed",
         shows="the command asks for what its run does not allow, and fails",
         command=f"{FETCH.format('192.0.2.1:80')} || exit 5",
-        terms=OPEN,
+        terms=SERVICED,
         expect=fails(5),
         quick=True,
     ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drills.matrix.case import (
+    SERVICED,
     Case,
     Expect,
-    Template,
     Terms,
     breaks,
     equals,
@@ -18,11 +18,7 @@ from drills.matrix.case import (
 )
 from drills.matrix.scene import Scene
 
-# What is broken by the hook in one fork is sound in its siblings.
-PREPARED = Template(
-    "matrix-prepared",
-    setup=("mkdir /workspace", "echo eve:x:77:78::/:/bin/sh >> /etc/passwd"),
-)
+# Whoever runs out of time while the host is busy with others was starved, and is told so: these cases are alone.
 BY_TASK = Terms(guest_faults="task")
 EAT = "dd if=/dev/zero of=/dev/null bs=60M count=30 2>/dev/null &"
 EAT_ALL = f"{EAT} {EAT} {EAT} wait"
@@ -172,6 +168,7 @@ CASES = (
         command="echo before; sleep 600",
         terms=Terms(timeout_s=8),
         expect=Expect("timed_out", "command_timed_out", output="before", cost="tasks"),
+        alone=True,
         quick=True,
     ),
     Case(
@@ -185,7 +182,7 @@ CASES = (
         name="thousand-channels",
         shows="the command opens a thousand channels",
         command=MANY_CHANNELS,
-        terms=Terms(egress=True, timeout_s=90),
+        terms=SERVICED,
         expect=fails(4, output="survived"),
         loud=True,
     ),
@@ -200,8 +197,7 @@ CASES = (
     Case(
         name="leaves-daemons",
         shows="the command leaves daemons that hold its output open",
-        command="sleep 600 & (sleep 600 &) ; yes > /dev/null & echo said; exit 4",
-        terms=Terms(timeout_s=60),
+        command="sleep 600 & (sleep 600 &); echo said; exit 4",
         expect=fails(4, output="said"),
         also=_prompt,
         quick=True,
@@ -230,16 +226,14 @@ CASES = (
     Case(
         name="no-such-directory",
         shows="the command's directory is not there in one fork",
-        template=PREPARED,
         hook="rmdir /workspace",
-        terms=Terms(cwd="/workspace"),
+        terms=SERVICED,
         expect=breaks("exec_not_started", "exec", task_may_have_caused=False),
         quick=True,
     ),
     Case(
         name="no-such-user",
         shows="the command's user is not there in one fork",
-        template=PREPARED,
         hook="sed -i /^eve:/d /etc/passwd",
         terms=Terms(user="eve"),
         expect=breaks("exec_not_started", "exec", task_may_have_caused=False),
@@ -248,7 +242,7 @@ CASES = (
         name="reported-by-command",
         shows="the command says by its exit code that its own infrastructure failed",
         command="echo no policy; exit 75",
-        terms=Terms(environment_exit_codes=(75,)),
+        terms=SERVICED,
         expect=breaks(
             "reported_by_command",
             "exec",

@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,8 +73,10 @@ class _Meddler:
         self._scene = scene
         self._how = how
         self._known = set(_names(scene.rig.machines))
+        self._servers: list[socket.socket] = []
+        self._accepting: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self._carrying: list[threading.Thread] = []
         self.over = threading.Event()
 
     def run(self) -> None:
@@ -89,13 +91,9 @@ class _Meddler:
                     self._meet(name, home)
 
     def hang_up(self) -> None:
-        """End all connections, and the threads that carry them."""
-        for each in self._sockets:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join()
+        """End all connections, and the threads that carry them; those that accept first, so that no more come."""
+        _end(self._servers, self._accepting)
+        _end(self._sockets, self._carrying)
 
     def _meet(self, name: str, home: Path) -> None:
         number = self._scene.number_of(name)
@@ -106,26 +104,41 @@ class _Meddler:
 
     def _stand_between(self, home: Path, how: Meddling) -> None:
         server = listen(home / "meddler.sock")
-        self._sockets.append(server)
+        self._servers.append(server)
         (home / "control.sock").rename(home / "guest.sock")
         (home / "meddler.sock").rename(home / "control.sock")
-        self._start(self._accept, server, home / "guest.sock", how)
+        arguments = (server, home / "guest.sock", how)
+        self._accepting.append(_started(self._accept, *arguments))
 
     def _accept(self, server: socket.socket, guest: Path, how: Meddling) -> None:
         """Whoever holds the machine connects; after a worker's crash another does."""
         with contextlib.suppress(OSError):
             while True:
                 above, _ = server.accept()
+                self._sockets.append(above)
                 below = connect(guest, _CONNECT_S)
+                self._sockets.append(below)
                 below.settimeout(None)
-                self._sockets += [above, below]
-                self._start(_carry, above, below, how.told)
-                self._start(_carry, below, above, how.said)
+                self._carrying += [
+                    _started(_carry, above, below, how.told),
+                    _started(_carry, below, above, how.said),
+                ]
 
-    def _start(self, target: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+
+def _started(target: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _end(sockets: Iterable[socket.socket], threads: Iterable[threading.Thread]) -> None:
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+    for thread in threads:
+        thread.join()
+    for each in sockets:
+        each.close()
 
 
 def _carry(source: socket.socket, sink: socket.socket, rule: Rule) -> None:

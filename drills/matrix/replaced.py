@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from drills.matrix.case import Case, Terms, breaks, passes
+from drills.matrix.case import SERVICED, Case, Terms, breaks, passes
 from drills.matrix.scene import Scene
 
-RETRIED = Terms(environment_retries=2)
-ONCE = Terms(environment_retries=1)
 RERUN = Terms(environment_retries=2, rerun_started=True)
 
 
@@ -30,20 +28,20 @@ CASES = (
         shows="a machine is killed before its command was intended; another takes its place",
         hook="sleep 4",
         cause=kill_first_in_hook,
-        terms=RETRIED,
+        terms=SERVICED,
         expect=passes(attempts=2, failed=("guest_lost",)),
         quick=True,
     ),
     Case(
         name="replaced-until-none-is-left",
-        shows="every machine of a fork fails, one replacement is allowed",
+        shows="every machine of a fork fails, two replacements are allowed",
         hook="exit 1",
-        terms=ONCE,
+        terms=SERVICED,
         expect=breaks(
             "barrier_failed",
             "barrier",
-            attempts=2,
-            failed=("barrier_failed", "barrier_failed"),
+            attempts=3,
+            failed=("barrier_failed",) * 3,
             retryable=True,
         ),
         quick=True,
@@ -59,7 +57,7 @@ CASES = (
         shows="a machine is killed while its command runs; nothing runs twice by itself",
         command="sleep 8",
         cause=kill_first_at_work,
-        terms=RETRIED,
+        terms=SERVICED,
         expect=breaks("guest_lost", "exec", task_may_have_caused=True),
         quick=True,
     ),

@@ -1,0 +1,97 @@
+"""The fault matrix around its judge: which cases go together, what is said of them, and what its documents say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from app.domain.failure import Phase
+from app.domain.fork import EndReason, Outcome
+from app.errors import FailureKind
+from drills.matrix import told
+from drills.matrix.batch import Batch, Played, Verdict, waves
+from drills.matrix.case import Case, Terms, breaks, passes
+from drills.matrix.collect import cases
+
+# What CI has for it, less the stack's start and the builds.
+QUICK_ALONE = 3
+HELD = Case(name="held", shows="all is well", expect=passes(), quick=True)
+BROKEN = Case(name="broken", shows="it breaks", expect=breaks("guest_lost", "exec"))
+
+
+def test_cases_with_equal_terms_share_a_run_and_others_play_after_them() -> None:
+    other = dataclasses.replace(HELD, name="other", terms=Terms(timeout_s=5))
+    loud = dataclasses.replace(HELD, name="loud", loud=True)
+    alone = dataclasses.replace(HELD, name="alone", alone=True, loud=True)
+    again = dataclasses.replace(HELD, name="again", alone=True)
+    names = [
+        [[case.name for case in batch.cases] for batch in wave]
+        for wave in waves([alone, HELD, other, again, loud, BROKEN])
+    ]
+    assert names == [[["held", "broken"], ["other"]], [["loud"]], [["alone"]], [["again"]]]
+
+
+def test_a_summary_counts_what_was_wrong() -> None:
+    sound = summed(Verdict(HELD), Verdict(BROKEN))
+    assert told.held(sound)
+    assert (sound["cases"], sound["runs"], sound["wrong"]) == (2, 1, {})
+    wrong = summed(Verdict(HELD, ("it is failed",)), Verdict(BROKEN, uncaused="no machine"))
+    assert (wrong["misnamed"], wrong["uncaused"]) == (1, 1)
+    assert wrong["wrong"] == {"held": ["it is failed"], "broken": ["not caused: no machine"]}
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        lambda: summed(Verdict(HELD, ("it is failed",))),
+        lambda: summed(Verdict(HELD, uncaused="no machine")),
+        lambda: summed(Verdict(HELD), harmed=("fork 0: it is failed",)),
+        lambda: summed(Verdict(HELD), accounts=("1 micro-dollar is granted",)),
+        lambda: summed(Verdict(HELD), leaks=("process 7",)),
+        lambda: summed(),
+    ],
+    ids=["misnamed", "uncaused", "harmed", "account", "leak", "nothing"],
+)
+def test_a_matrix_with_any_of_it_does_not_hold(summary: object) -> None:
+    assert callable(summary)
+    assert not told.held(summary())
+
+
+def test_a_line_says_what_was_wrong_of_a_case() -> None:
+    assert told.line(Verdict(HELD)).endswith("held")
+    assert told.line(Verdict(HELD, ("it is failed",))).endswith("MISNAMED: it is failed")
+    assert told.line(Verdict(HELD, uncaused="no fork")).endswith("NOT CAUSED: no fork")
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_a_case_speaks_the_contracts_language(case: Case) -> None:
+    """A word that the contract does not have could never be seen, and would be called misnamed for ever."""
+    for expect in case.expected:
+        assert Outcome(expect.outcome)
+        assert expect.reason is None or EndReason(expect.reason)
+        assert expect.phase is None or Phase(expect.phase)
+        assert all(FailureKind(kind) for kind in expect.failures)
+        assert expect.kind is None or expect.kind == expect.failures[-1]
+        assert (expect.outcome == "env_failed") <= (expect.kind is not None)
+    assert case.trusted or case.alone
+    assert case.shows
+    assert not case.shows.endswith(".")
+
+
+def test_the_quick_ones_fit_ci() -> None:
+    quick = [case for case in cases() if case.quick]
+    assert len(quick) >= 20
+    assert sum(case.alone for case in quick) <= QUICK_ALONE
+
+
+def summed(
+    *verdicts: Verdict,
+    harmed: tuple[str, ...] = (),
+    accounts: tuple[str, ...] = (),
+    leaks: tuple[str, ...] = (),
+) -> dict[str, object]:
+    if not verdicts:
+        return told.summed_up([], leaks, 1.0)
+    batch = Batch(tuple(verdict.case for verdict in verdicts))
+    return told.summed_up([(batch, Played(verdicts, harmed, accounts))], leaks, 1.0)
