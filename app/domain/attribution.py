@@ -34,6 +34,11 @@ class Vitals:
     stolen_ns: int = 0
     pressure_ns: int | None = None
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped its process."""
+        return self.process_state == "T" and self.stopped_since_boot_ns is not None
+
     def as_evidence(self) -> dict[str, object]:
         """Whether the machine's process lives and stands, in seconds and words."""
         since_ns = self.stopped_since_boot_ns

@@ -97,8 +97,16 @@ class FakeMachines:
         box, now_ns = self._world.boxes.get(name), self._world.clock.boot_ns()
         if box is None or box.death is not None:
             return Vitals(now_ns)
+        since_ns = box.stopped_since_boot_ns
         return Vitals(
-            now_ns, "S", True, box.stops, box.stopped_ns, None, (box.starved_ns,), (now_ns,)
+            boot_ns=now_ns,
+            process_state="S" if since_ns is None else "T",
+            keeper_lives=True,
+            stops=box.stops,
+            stopped_ns=box.stopped_ns,
+            stopped_since_boot_ns=since_ns,
+            waited_ns=(box.starved_ns,),
+            ran_ns=(now_ns,),
         )
 
     def mark(self, name: str, exec_id: str) -> None:

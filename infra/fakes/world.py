@@ -84,6 +84,7 @@ class Box:
     console: str = ""
     stops: int = 0
     stopped_ns: int = 0
+    stopped_since_boot_ns: int | None = None
     starved_ns: int = 0
     marks: dict[str, Vitals] = field(default_factory=dict)
     egress: list[dict[str, str]] = field(default_factory=list)
@@ -124,6 +125,10 @@ class World:
         """
         planted = EnvironmentFault(kind, f"planted in {step}", **evidence)
         self._faults.setdefault(step, []).extend([_Planted(planted, after)] * times)
+
+    def planted(self, step: str) -> int:
+        """How many calls of a step are still to fail."""
+        return len(self._faults.get(step, ()))
 
     def lie(self, step: str, **answers: object) -> None:
         """Let the next answer of a step (wake, probe) differ in these fields."""
@@ -255,6 +260,12 @@ class World:
         """A machine lives on and answers nothing more."""
         self.boxes[name].hung = True
         self.tell(name, "machine", "hang")
+
+    def freeze(self, name: str) -> None:
+        """A machine's process is stopped from outside, and stays so."""
+        box = self.boxes[name]
+        box.hung, box.stops, box.stopped_since_boot_ns = True, box.stops + 1, self.clock.boot_ns()
+        self.tell(name, "machine", "freeze")
 
     def stall(self, name: str, seconds: float) -> None:
         """A machine's process was stopped from outside for so long; the limits of its commands ran on meanwhile."""

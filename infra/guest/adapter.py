@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import threading
 import time
@@ -64,7 +65,15 @@ class SshGuest:
         """Pass the barrier, then set the clock once more, closely."""
         machine = self._machine(name)
         key_file, public = hostkey.make_host_key()
-        hostkey.pin(self._machine_dir(name), public)
+        try:
+            hostkey.pin(self._machine_dir(name), public)
+        except OSError as error:
+            kind = (
+                FailureKind.HOST_DISK_FULL
+                if error.errno == errno.ENOSPC
+                else FailureKind.BARRIER_FAILED
+            )
+            raise EnvironmentFault(kind, f"machine {name}: its host key: {error}") from error
 
         def answer(line: wire.Line) -> wire.Line | None:
             refused = line.verb == "ERROR" and line.text("verb") == "WAKE"

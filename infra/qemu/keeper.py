@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -34,6 +35,11 @@ _WRITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 class NotStartedError(Exception):
     """The program does not run; the text says why, in the keeper's or its own words."""
+
+    @property
+    def for_want_of_room(self) -> bool:
+        """Whether that is because the disk is full."""
+        return os.strerror(errno.ENOSPC) in str(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class Stops:
 
 
 def read_stops(home: Home) -> Stops:
-    """What the keeper noted; none where it had nothing to note."""
+    """What the keeper noted; no stops where it had nothing to note, or where its note cannot be read."""
     for _ in range(_STOPS_LOOKS):
         with contextlib.suppress(KeyError, ValueError):
             record = _record(home.stops)
@@ -136,7 +142,7 @@ def read_stops(home: Home) -> Stops:
             if record["begun"] == record["done"]:
                 since_ns = int(record["since_boot_ns"])
                 return Stops(int(record["count"]), int(record["stopped_ns"]), since_ns or None)
-    raise Unavailable("machine_busy", f"the stops of {home.name} change faster than they are read")
+    return Stops()
 
 
 def write_keeper_lost(home: Home, ended_boot_ns: int) -> Death:

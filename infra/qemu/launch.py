@@ -103,20 +103,25 @@ def translated(home: Home) -> Iterator[None]:
     """
     try:
         yield
-    except (keeper.NotStartedError, MonitorRefusedError) as error:
+    except keeper.NotStartedError as error:
+        kind = FailureKind.HOST_DISK_FULL if error.for_want_of_room else FailureKind.RESTORE_FAILED
+        raise _fault(home, str(error), kind) from error
+    except MonitorRefusedError as error:
         raise _fault(home, str(error)) from error
     except (MonitorLostError, MonitorSilentError) as error:
         raise _fault(home, f"its monitor: {error}") from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise EnvironmentFault(FailureKind.HOST_DISK_FULL, str(error)) from error
-        raise _fault(home, str(error)) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        kind = FailureKind.HOST_DISK_FULL if full else FailureKind.RESTORE_FAILED
+        raise _fault(home, str(error), kind) from error
 
 
-def _fault(home: Home, message: str) -> EnvironmentFault:
+def _fault(
+    home: Home, message: str, kind: FailureKind = FailureKind.RESTORE_FAILED
+) -> EnvironmentFault:
     keeper.kill(home)
     return EnvironmentFault(
-        FailureKind.RESTORE_FAILED,
+        kind,
         f"machine {home.name}: {message}",
         hypervisor_log=evidence.log_tail(home),
         console_tail=evidence.console_tail(home),

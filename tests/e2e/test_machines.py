@@ -200,7 +200,7 @@ def test_a_machine_leaves_no_descriptor_in_the_worker(factory: Factory) -> None:
 HARMS: dict[str, tuple[Callable[[Bundle], object], FailureKind]] = {
     "state cut": (lambda bundle: cut(bundle.state), FailureKind.SNAPSHOT_CORRUPT),
     "memory cut": (lambda bundle: cut(bundle.memory), FailureKind.SNAPSHOT_CORRUPT),
-    "no disk": (lambda bundle: bundle.root_disk.unlink(), FailureKind.SNAPSHOT_CORRUPT),
+    "no disk": (lambda bundle: bundle.root_disk.unlink(), FailureKind.SNAPSHOT_UNAVAILABLE),
     "no manifest": (
         lambda bundle: (bundle.directory / manifest.NAME).unlink(),
         FailureKind.SNAPSHOT_UNAVAILABLE,

@@ -12,7 +12,7 @@ from tests.flow.stage import Stage, definition, sim, spec
 
 @pytest.fixture
 def built(stage: Stage) -> Stage:
-    assert stage.build(definition(test=sim("exit 0")))["state"] == "verified"
+    assert stage.build(definition(test=sim("exit 0"), repeat=1))["state"] == "verified"
     return stage
 
 
@@ -151,3 +151,17 @@ def test_a_silent_machine_of_a_running_command_is_found_and_shown_as_it_stood(
     assert (failure["kind"], failure["task_may_have_caused"]) == ("guest_hung", True)
     assert failure["evidence"]["keeper_lives"] is True
     assert failure["evidence"]["process_state"] == "S"
+
+
+def test_a_machine_that_was_stopped_from_outside_is_never_the_task_s(built: Stage) -> None:
+    run_id, name = started(built, exec=sim("50s exit 0"), guest_faults=GuestFaults.TASK)
+    built.world.freeze(name)
+    built.clock.advance(3)
+    built.tick()
+    fork = only(built.report(run_id))
+    assert (fork["outcome"], fork["reward"]) == ("env_failed", None)
+    failure = fork["failure"]
+    assert (failure["kind"], failure["task_may_have_caused"]) == ("guest_hung", False)
+    evidence = failure["evidence"]
+    assert (evidence["process_state"], evidence["keeper_lives"]) == ("T", True)
+    assert evidence["stopped_for_seconds"] == 3.0

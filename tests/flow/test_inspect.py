@@ -11,7 +11,7 @@ from tests.flow.stage import Stage, definition, sim, spec
 
 def started(stage: Stage, **more: Any) -> str:
     """A run whose forks live."""
-    assert stage.build(definition(test=sim("exit 0")))["state"] == "verified"
+    assert stage.build(definition(test=sim("exit 0"), repeat=1))["state"] == "verified"
     run_id = stage.start(spec(count=2, **more))
     stage.tick()
     return run_id
