@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.ports.bells import Bells, Waiter, Wakes
 from app.ports.bundle import HostPorts, Ports
 from app.ports.callers import Keys, Projects, Receipts
 from app.ports.meters import Meters
@@ -17,7 +18,6 @@ from app.ports.store import (
 from app.ports.usage import Usage
 from app.ports.workers import Workers
 from app.ports.world import (
-    Bells,
     Blobs,
     Bundles,
     Clock,
@@ -25,8 +25,6 @@ from app.ports.world import (
     GuestEvents,
     Images,
     Machines,
-    Waiter,
-    Wakes,
 )
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.domain.rates import RateCard
+from app.ports.bells import Bells
 from app.ports.callers import Keys, Projects, Receipts
 from app.ports.meters import Meters
 from app.ports.store import (
@@ -18,7 +19,7 @@ from app.ports.store import (
 )
 from app.ports.usage import Usage
 from app.ports.workers import Workers
-from app.ports.world import Bells, Blobs, Bundles, Clock, Guest, Images, Machines
+from app.ports.world import Blobs, Bundles, Clock, Guest, Images, Machines
 
 
 @dataclass(frozen=True, slots=True)
