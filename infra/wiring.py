@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +90,9 @@ def control(settings: Settings) -> Iterator[Control]:
         yield Control(ports, bells, store.leaks, queue)
 
 
-def traces(settings: Settings) -> HostTraces:
-    """What lies about on this host of the stack with these settings."""
-    return HostTraces(settings.dir, settings.products / "bin" / "keeper")
+def traces(settings: Settings, pids: Iterable[int] | None = None) -> HostTraces:
+    """What lies about on this host of the stack with these settings; `pids` are its processes, this one if None."""
+    return HostTraces(settings.dir, settings.products / "bin" / "keeper", pids)
 
 
 def wakes(settings: Settings) -> RedisWakes:

@@ -6,7 +6,7 @@ use, what is young and what is another's is none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.domain.money import NS_PER_SECOND
@@ -79,11 +79,15 @@ SURE = frozenset({LeakKind.MACHINE, LeakKind.BUNDLE})
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """One thing that nobody owns. Two looks at the same thing give equal leaks, whatever its age has become."""
+    """One thing that nobody owns. Two looks at the same thing give equal leaks, whatever its age has become.
+
+    `age_ns` None: it does not show its age.
+    """
 
     kind: LeakKind
     name: str
     detail: str = ""
+    age_ns: int | None = field(default=None, compare=False)
 
     @property
     def remedy(self) -> str:
@@ -95,14 +99,17 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Something of this stack that lies on a host, as it was seen. `age_ns` None: it does not show its age.
+    """Something of this stack that lies on a host, as it was seen.
 
     `owner` is the machine or bundle that it is of, by name; None where nothing but its age says whether it is in use.
     """
 
     leak: Leak
     owner: str | None
-    age_ns: int | None = None
+
+    @property
+    def age_ns(self) -> int | None:
+        return self.leak.age_ns
 
 
 def is_old_enough(kind: LeakKind, age_ns: int | None) -> bool:

@@ -43,7 +43,8 @@ def _traces(directory: Path, kind: LeakKind, paths: Iterator[Path]) -> Iterator[
             age_ns = time.time_ns() - path.stat().st_ctime_ns
         except FileNotFoundError:
             continue  # its maker was about it just now
-        yield Trace(Leak(kind, str(path.relative_to(directory))), None, age_ns)
+        leak = Leak(kind, str(path.relative_to(directory)), age_ns=age_ns)
+        yield Trace(leak, owner=None)
 
 
 def _has_bundle(directory: Path, name: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from app.domain.leak import Leak, LeakKind, Trace
@@ -10,13 +11,17 @@ from infra.leaks import files, kernel, processes
 
 
 class HostTraces:
-    """Of the stack that keeps what is its own in `directory`. `keeper` is the program that its machines run under."""
+    """Of the stack that keeps what is its own in `directory`. `keeper` is the program that its machines run under.
 
-    def __init__(self, directory: Path, keeper: Path) -> None:
+    `pids` are the processes of ours whose open files are looked at; without it, this one.
+    """
+
+    def __init__(self, directory: Path, keeper: Path, pids: Iterable[int] | None = None) -> None:
         self._directory = directory
         self._machines = directory / "machines"
         self._bundles = directory / "bundles"
         self._keeper = keeper
+        self._pids = (os.getpid(),) if pids is None else tuple(pids)
 
     def found(self) -> tuple[Trace, ...]:
         """Everything that lies about now."""
@@ -45,7 +50,7 @@ class HostTraces:
 
     def _found(self) -> Iterator[Trace]:
         yield from processes.strays(self._machines, self._keeper)
-        yield from processes.deleted_files(self._roots)
+        yield from processes.deleted_files(self._roots, self._pids)
         yield from kernel.mounts(self._roots)
         yield from kernel.loops(self._roots)
         yield from kernel.groups()

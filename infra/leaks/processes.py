@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def strays(machines: Path, keeper: Path) -> Iterator[Trace]:
     for entry in _numbers():
         name = _machine_of(entry, machines, keeper)
         if name is not None:
-            leak = Leak(LeakKind.PROCESS, f"{name}/{entry.name}", _program(entry))
+            number = f"{name}/{entry.name}"
+            leak = Leak(LeakKind.PROCESS, number, _program(entry), age_ns=_age_ns(entry))
             yield Trace(leak, owner=name)
 
 
@@ -50,17 +52,17 @@ def end(machines: Path, keeper: Path, leak: Leak) -> bool:
         os.close(pidfd)
 
 
-def deleted_files(roots: tuple[Path, ...]) -> Iterator[Trace]:
-    """Files of machines and bundles that are removed, and that this process holds open: their room is not free."""
-    for entry in (PROC / "self" / "fd").iterdir():
-        target = _link(entry)
-        if target is None or not target.endswith(_GONE):
-            continue
-        path = Path(target.removesuffix(_GONE))
-        owner = name_below(roots, path)
-        if owner is not None:
-            leak = Leak(LeakKind.DELETED_FILE, str(path), f"open in process {os.getpid()}")
-            yield Trace(leak, owner=owner)
+def deleted_files(roots: tuple[Path, ...], pids: Iterable[int]) -> Iterator[Trace]:
+    """Files of machines and bundles that are removed, and that these processes hold open: their room is not free."""
+    for pid in pids:
+        for target in _open_files(PROC / str(pid)):
+            if not target.endswith(_GONE):
+                continue
+            path = Path(target.removesuffix(_GONE))
+            owner = name_below(roots, path)
+            if owner is not None:
+                leak = Leak(LeakKind.DELETED_FILE, str(path), f"open in process {pid}")
+                yield Trace(leak, owner=owner)
 
 
 def _machine_of(entry: Path, machines: Path, keeper: Path) -> str | None:
@@ -75,6 +77,24 @@ def _machine_of(entry: Path, machines: Path, keeper: Path) -> str | None:
 def _program(entry: Path) -> str:
     """The name of the file that runs, be that replaced since."""
     return Path((_link(entry / "exe") or "").removesuffix(_GONE)).name
+
+
+def _open_files(entry: Path) -> tuple[str, ...]:
+    try:
+        links = [_link(fd) for fd in (entry / "fd").iterdir()]
+    except OSError:
+        return ()  # gone meanwhile, or another user's
+    return tuple(link for link in links if link is not None)
+
+
+def _age_ns(entry: Path) -> int | None:
+    """By the kernel's start time (proc_pid_stat(5), field 22), on the boot-time clock."""
+    try:
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    started_ns = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return max(0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - started_ns)
 
 
 def _numbers() -> Iterator[Path]:

@@ -88,7 +88,8 @@ def _overdue_attempts(at: Connection, now_ns: int) -> Iterator[Leak]:
         age_ns = now_ns - row.opened_ns - GRACE_NS[LeakKind.OVERDUE_ATTEMPT]
         if ledger.may_close_by_time(age_ns, row.lease_ns):
             detail = f"of {row.fork_id} on {row.host_id}"
-            yield Leak(LeakKind.OVERDUE_ATTEMPT, row.attempt_id, detail)
+            lived_ns = now_ns - row.opened_ns
+            yield Leak(LeakKind.OVERDUE_ATTEMPT, row.attempt_id, detail, lived_ns)
 
 
 def _forks_without_machine(at: Connection, _now_ns: int) -> Iterator[Leak]:
@@ -99,20 +100,23 @@ def _forks_without_machine(at: Connection, _now_ns: int) -> Iterator[Leak]:
         yield Leak(LeakKind.FORK_WITHOUT_MACHINE, row.fork_id, detail)
 
 
-def _runs_without_forks(at: Connection, _now_ns: int) -> Iterator[Leak]:
+def _runs_without_forks(at: Connection, now_ns: int) -> Iterator[Leak]:
     live = select(forks.c.fork_id).where(forks.c.run_id == runs.c.run_id, is_live)
-    for row in at.execute(select(runs.c.run_id).where(is_active, ~live.exists())):
-        yield Leak(LeakKind.RUN_WITHOUT_FORKS, row.run_id)
+    lone = select(runs.c.run_id, runs.c.created_ns).where(is_active, ~live.exists())
+    for row in at.execute(lone):
+        age_ns = now_ns - row.created_ns
+        yield Leak(LeakKind.RUN_WITHOUT_FORKS, row.run_id, age_ns=age_ns)
 
 
-def _execs_of_closed(at: Connection, _now_ns: int) -> Iterator[Leak]:
+def _execs_of_closed(at: Connection, now_ns: int) -> Iterator[Leak]:
     unfinished = (
-        select(execs.c.exec_id, execs.c.attempt_id)
+        select(execs.c.exec_id, execs.c.attempt_id, execs.c.asked_ns)
         .join(attempts, attempts.c.attempt_id == execs.c.attempt_id)
         .where(is_unfinished, ~is_open)
     )
     for row in at.execute(unfinished):
-        yield Leak(LeakKind.EXEC_OF_CLOSED_ATTEMPT, row.exec_id, f"of {row.attempt_id}")
+        detail, age_ns = f"of {row.attempt_id}", now_ns - row.asked_ns
+        yield Leak(LeakKind.EXEC_OF_CLOSED_ATTEMPT, row.exec_id, detail, age_ns)
 
 
 def _unsettled_builds(at: Connection, now_ns: int) -> Iterator[Leak]:
@@ -122,8 +126,9 @@ def _unsettled_builds(at: Connection, now_ns: int) -> Iterator[Leak]:
         .where(is_unsettled, runs.c.state == RunState.ENDED)
     )
     for row in at.execute(ended):
-        if is_old_enough(LeakKind.UNSETTLED_BUILD, now_ns - row.ended_ns):
-            yield Leak(LeakKind.UNSETTLED_BUILD, row.build_id)
+        age_ns = now_ns - row.ended_ns
+        if is_old_enough(LeakKind.UNSETTLED_BUILD, age_ns):
+            yield Leak(LeakKind.UNSETTLED_BUILD, row.build_id, age_ns=age_ns)
 
 
 def _host_room(at: Connection, _now_ns: int) -> Iterator[Leak]:

@@ -41,8 +41,8 @@ def turns(suite: Stage, floor: FakeTraces, count: int = 2) -> list[LeakKind]:
 
 
 def lay(floor: FakeTraces, kind: LeakKind, owner: str | None, age_ns: int | None = None) -> Leak:
-    leak = Leak(kind, f"{owner}'s {kind.value}")
-    floor.lying.append(Trace(leak, owner, age_ns))
+    leak = Leak(kind, f"{owner}'s {kind.value}", age_ns=age_ns)
+    floor.lying.append(Trace(leak, owner))
     return leak
 
 
@@ -121,7 +121,7 @@ def test_a_group_goes_if_it_was_of_an_attempt_of_ours(suite: Stage, floor: FakeT
 def test_what_is_young_stays(suite: Stage, floor: FakeTraces) -> None:
     grace_ns = GRACE_NS[LeakKind.BUNDLE_REMAINS]
     young = lay(floor, LeakKind.BUNDLE_REMAINS, None, grace_ns - 1)
-    floor.lying.append(Trace(Leak(LeakKind.BUNDLE_REMAINS, "old"), None, grace_ns))
+    floor.lying.append(Trace(Leak(LeakKind.BUNDLE_REMAINS, "old", age_ns=grace_ns), None))
     assert turns(suite, floor) == [LeakKind.BUNDLE_REMAINS]
     assert [trace.leak for trace in floor.lying] == [young]
 
