@@ -43,15 +43,19 @@ def host_and_port(target: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def lost_since(lines: Iterable[Mapping[str, str]], began_boot_ns: int) -> list[Mapping[str, str]]:
-    """The faults of allowed targets in a proxy's lines that lie at or after a moment: not refusals, nothing earlier.
+def lost_while(
+    lines: Iterable[Mapping[str, str]], began_boot_ns: int, ended_boot_ns: int
+) -> list[Mapping[str, str]]:
+    """The faults of allowed targets in a proxy's lines that lie between two moments, at least in part: not refusals.
 
-    A fault that lasted (the proxy was away) lies where it ended.
+    What a machine meets before a command began, or after it ended, is nothing that the command met.
     """
     return [
         line
         for line in lines
-        if line["what"] != REFUSED and int(line["at_boot_ns"]) >= began_boot_ns
+        if line["what"] != REFUSED
+        and int(line["at_boot_ns"]) >= began_boot_ns
+        and int(line["since_boot_ns"]) <= ended_boot_ns
     ]
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from app.domain.attribution import Strain
-from app.domain.egress import lost_since
+from app.domain.egress import lost_while
 from app.domain.machine import CommandEnd, tail
+from app.domain.money import NS_PER_SECOND
 from app.domain.run import Exec, ExecSpec
 from app.errors import EnvironmentFault, FailureKind
 from app.ports import HostPorts
+
+# A command's own time begins a little after its machine was looked at for it.
+STARTS_NS = NS_PER_SECOND
 
 
 def environment_fault(host: HostPorts, ended: Exec, end: CommandEnd) -> EnvironmentFault | None:
@@ -49,7 +53,9 @@ def evidence_of(end: CommandEnd) -> dict[str, object]:
 def _egress_lost(
     host: HostPorts, name: str, strain: Strain, end: CommandEnd
 ) -> EnvironmentFault | None:
-    broken = lost_since(host.guest.egress_log(name), strain.began_boot_ns)
+    # It may have ended long before anybody could collect its end.
+    ended_ns = strain.began_boot_ns + end.duration_ns + STARTS_NS
+    broken = lost_while(host.guest.egress_log(name), strain.began_boot_ns, ended_ns)
     if not broken:
         return None
     return EnvironmentFault(

@@ -77,12 +77,14 @@ class EgressProxy:
         stream.settimeout(_HEAD_TIMEOUT_S)
         reader = HeadReader(stream.recv)
         with closing(stream), suppress(OSError, EOFError):
+            asked_ns = self._boot_ns()
             try:
                 request = reader.read()
+                asked_ns = self._boot_ns()
                 upstream = self._connect(request.target, targets)
             except RequestRefusedError as refused:
                 if refused.what:
-                    self._note(name, refused)
+                    self._note(name, refused, asked_ns)
                 stream.sendall(reply(refused.status, refused.message))
                 return
             with closing(upstream), self._opened(name, upstream):
@@ -91,11 +93,12 @@ class EgressProxy:
     def was_away(self, name: str, targets: tuple[str, ...]) -> None:
         """Keep that a machine had no proxy for a while: what it could not reach meanwhile is no fault of its own."""
         for target in targets:
-            self._note(name, _fault(target, 502, "proxy_away", "its proxy was away for a while"))
+            away = _fault(target, 502, "proxy_away", "its proxy was away for a while")
+            self._note(name, away, 0)  # for how long is not known
 
     def log(self, name: str) -> tuple[dict[str, str], ...]:
         """The last 64 refusals and faults of a machine, oldest first: `target`, `what`, `why`, `at` (UTC), and
-        `at_boot_ns` on the host's boot-time clock, by which it is judged whether a command ran then.
+        `since_boot_ns` to `at_boot_ns` on the host's boot-time clock, by which it is judged whether a command ran then.
         """
         with self._lock:
             return tuple(self._lines.get(name, ()))
@@ -187,7 +190,8 @@ class EgressProxy:
                     self._note(name, _fault(request.target, 502, "gone", heard.seen))
             except TimeoutError:
                 seen = f"it fell silent; {heard.seen}"
-                self._note(name, _fault(request.target, 504, "timed_out", seen))
+                silent_ns = self._boot_ns() - int(_IDLE_S * 1e9)
+                self._note(name, _fault(request.target, 504, "timed_out", seen), silent_ns)
             except OSError as error:
                 what = "reset" if isinstance(error, ConnectionError) else "unreachable"
                 seen = f"{error.strerror or error}; {heard.seen}"
@@ -204,13 +208,17 @@ class EgressProxy:
         _ask(stream, upstream, request, over)
         answering.join()
 
-    def _note(self, name: str, refused: RequestRefusedError) -> None:
+    def _note(
+        self, name: str, refused: RequestRefusedError, since_boot_ns: int | None = None
+    ) -> None:
+        now_ns = self._boot_ns()
         line = {
             "target": refused.target[:300],
             "what": refused.what,
             "why": refused.message[:500],
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "at_boot_ns": str(self._boot_ns()),
+            "since_boot_ns": str(now_ns if since_boot_ns is None else since_boot_ns),
+            "at_boot_ns": str(now_ns),
         }
         with self._lock:
             self._lines[name].append(line)

@@ -286,7 +286,8 @@ class World:
 
     def lose_egress(self, name: str, target: str, what: str) -> None:
         """A target that a machine may reach was refused to it, reset, or did not answer."""
-        at = {"at": str(self.clock.wall_ns()), "at_boot_ns": str(self.clock.boot_ns())}
+        now_ns = str(self.clock.boot_ns())
+        at = {"at": str(self.clock.wall_ns()), "since_boot_ns": now_ns, "at_boot_ns": now_ns}
         self.boxes[name].egress.append({"target": target, "what": what, **at})
         self.tell(name, "egress", what)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.egress import check, host_and_port, lost_since
+from app.domain.egress import check, host_and_port, lost_while
 from app.errors import BadRequest, Forbidden
 
 
@@ -87,11 +87,20 @@ def test_a_target_is_its_host_and_port() -> None:
     assert host_and_port("[FD00::1]:443") == ("fd00::1", 443)
 
 
-def line(what: str, at_boot_ns: int) -> dict[str, str]:
-    return {"target": "a:1", "what": what, "at_boot_ns": str(at_boot_ns)}
+def line(what: str, since_boot_ns: int, at_boot_ns: int) -> dict[str, str]:
+    times = {"since_boot_ns": str(since_boot_ns), "at_boot_ns": str(at_boot_ns)}
+    return {"target": "a:1", "what": what, **times}
 
 
-def test_only_what_was_lost_since_a_command_began_is_its_own() -> None:
-    lines = [line("reset", 99), line("refused", 150), line("gone", 100), line("reset", 200)]
-    assert lost_since(lines, 100) == [lines[2], lines[3]]
-    assert lost_since(lines, 201) == []
+def test_only_what_was_lost_while_a_command_ran_is_its_own() -> None:
+    lines = [
+        line("reset", 99, 99),
+        line("refused", 150, 150),
+        line("gone", 100, 100),
+        line("reset", 200, 200),
+        line("timed_out", 190, 290),
+        line("proxy_away", 0, 300),
+    ]
+    assert lost_while(lines, 100, 200) == [lines[2], lines[3], lines[4], lines[5]]
+    assert lost_while(lines, 101, 189) == [lines[5]]
+    assert lost_while(lines, 301, 400) == []

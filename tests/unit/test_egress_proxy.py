@@ -276,7 +276,8 @@ def test_a_machine_that_breaks_off_is_no_fault_of_its_target() -> None:
 def test_each_line_says_when_it_was_on_the_clock_of_commands() -> None:
     egress = EgressProxy([], boot_ns=lambda: 42)
     egress.was_away("m1", ("a:1",))
-    assert [line["at_boot_ns"] for line in egress.log("m1")] == ["42"]
+    times = [(line["since_boot_ns"], line["at_boot_ns"]) for line in egress.log("m1")]
+    assert times == [("0", "42")]
 
 
 def test_a_proxy_that_was_away_is_kept_as_a_fault() -> None:
