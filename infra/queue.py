@@ -20,7 +20,7 @@ import redis
 import redis.asyncio
 import structlog
 from celery import Celery
-from kombu import Exchange, Queue
+from kombu import Queue
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
@@ -34,7 +34,7 @@ __all__ = [
     "celery",
     "host_queue",
     "redis_url",
-    "unbound",
+    "undeclared",
     "worker_queue",
 ]
 
@@ -45,6 +45,8 @@ CONNECT_TIMEOUT_S = 2
 DEAF_WAIT_S = 1.0
 FIRST_PAUSE_S = 0.1
 _WAKES = "promigence:wake:"
+# Where Celery keeps, of each worker, that it takes commands from Flower; a worker that was killed leaves its own there.
+_EARS = "_kombu.binding.celery.pidbox"
 
 log = structlog.get_logger(__name__)
 
@@ -130,9 +132,12 @@ def celery(broker_url: str) -> Celery:
     return app
 
 
-def unbound(name: str) -> Queue:
-    """A queue that exists in Redis as long as bells wait in it, and in no other way: it is bound to no exchange."""
-    return Queue(name, Exchange("", type="direct"), routing_key=name)
+def undeclared(name: str) -> Queue:
+    """A queue that exists in Redis as long as bells wait in it, and in no other way.
+
+    Declared, it would leave a binding in the set of its exchange, which nothing removes when its worker is gone.
+    """
+    return Queue(name, no_declare=True)
 
 
 def redis_url(broker_url: str) -> str:
@@ -205,6 +210,28 @@ class CeleryBells:
             return False
         return False
 
+    def sweep(self, living: Callable[[], frozenset[str]]) -> int:
+        """Remove the queues of worker processes that are gone, and where they listened for commands; how many.
+
+        `living` are the claims of those that are not. They are read after Redis: who begins meanwhile has a row before
+        it has a queue. Raises Unavailable(queue_away).
+        """
+        try:
+            queues = {key.decode() for key in self._redis.scan_iter(match=worker_queue("*"))}
+            ears = {bytes(ear).decode() for ear in self._redis.sscan_iter(_EARS)}
+            kept = {worker_queue(claim) for claim in living()}
+            gone = [name for name in queues if name not in kept]
+            deaf = [ear for ear in ears if _listener(ear) not in kept]
+            with self._redis.pipeline() as pipe:
+                for name in gone:
+                    pipe.delete(name)
+                for ear in deaf:
+                    pipe.srem(_EARS, ear)
+                pipe.execute()
+        except RedisError as away:
+            raise Unavailable("queue_away", f"no answer from Redis: {away}") from away
+        return len(gone) + len(deaf)
+
     def woken(self, exec_id: str) -> None:
         self._say(lambda: self._redis.publish(_WAKES + exec_id, b""))
 
@@ -223,7 +250,7 @@ class CeleryBells:
         try:
             with self._app.producer_or_acquire() as producer:
                 for _ in range(times):
-                    # Straight to the queue's list. Declared, it would leave a binding that nothing ever removes.
+                    # Straight to the queue's list: see `undeclared`.
                     self._app.send_task(
                         task.value, args=ids, queue=queue, producer=producer, declare=[]
                     )
@@ -348,6 +375,11 @@ class _Outage:
         if self._away.is_set():
             self._away.clear()
             log.info("queue_back")
+
+
+def _listener(ear: str) -> str:
+    """The own queue of the worker whose ear this is: kombu writes key, pattern and `<queue>@<host>.celery.pidbox`."""
+    return ear.rpartition("\x16")[2].partition("@")[0]
 
 
 def _echo(token: str) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Protocol
 
 import structlog
 
@@ -12,12 +15,29 @@ from app.flow import bill, recover
 from app.ports import Ports
 from workers.pace import stamp, steadily
 
+QUEUES_PERIOD_S = 30.0
+
 log = structlog.get_logger(__name__)
 
 
-def run(ports: Ports, tick_file: Path, stop: Event) -> None:
+class Queues(Protocol):
+    """The part of the bells that outlives those who listened for them."""
+
+    def sweep(self, living: Callable[[], frozenset[str]]) -> int: ...
+
+
+def run(ports: Ports, queues: Queues, tick_file: Path, stop: Event) -> None:
     """Tick until `stop` is set. Two at once are harmless; with none at all the cap holds on the leases given so far."""
+    sweeping = threading.Thread(
+        target=steadily,
+        args=("queues", lambda: queues.sweep(ports.workers.claims), stop),
+        kwargs={"period_s": QUEUES_PERIOD_S},
+        name="queues",
+        daemon=True,
+    )
+    sweeping.start()
     steadily("billing", lambda: _tick(ports, tick_file), stop)
+    sweeping.join(timeout=5)
     tick_file.unlink(missing_ok=True)
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import threading
 import warnings
+from typing import Any
 
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
-from infra.queue import CONTROL, celery, host_queue, unbound, worker_queue
+from infra.queue import CONTROL, celery, host_queue, undeclared, worker_queue
 from infra.settings import Settings
 from workers.liveness import watch
+from workers.presence import Presence
 from workers.tasks import Workbench, register
 
 
@@ -23,7 +25,7 @@ def worker_app(settings: Settings, bench: Workbench) -> Celery:
     """The application with the tasks of this process in it."""
     app = celery(settings.broker_url)
     app.conf.task_queues = [
-        unbound(name)
+        undeclared(name)
         for name in (worker_queue(bench.host.claim), host_queue(settings.host_id), CONTROL)
     ]
     register(app, bench)
@@ -35,18 +37,23 @@ def threads(settings: Settings) -> int:
     return 2 * settings.forks_at_once + settings.execs_at_once
 
 
-def work(app: Celery, settings: Settings, bench: Workbench) -> None:
+def work(app: Celery, settings: Settings, bench: Workbench, presence: Presence) -> None:
     """Serve this process's queue, its host's and the shared one until SIGTERM; then end the tasks that have begun."""
 
-    # Celery keeps its receivers by weak reference: these two live as long as this call.
+    # Celery keeps its receivers by weak reference: these three live as long as this call.
     def leave_logging_alone(**_: object) -> None:
         """A receiver is all it takes: structlog's handlers stay."""
 
     def stop_bringing_up(**_: object) -> None:
         bench.stopping.set()
 
+    def listen_for_drain(sender: Any, **_: object) -> None:
+        # A queue is given up by the loop that reads it.
+        presence.on_drain(lambda: sender.call_soon(_take_nothing_new, sender, settings.host_id))
+
     signals.setup_logging.connect(leave_logging_alone)
     signals.worker_shutting_down.connect(stop_bringing_up)
+    signals.worker_ready.connect(listen_for_drain)
     # Root is what gives each machine a user of its own; the worker takes nothing but JSON.
     warnings.simplefilter("ignore", SecurityWarning)
     own = worker_queue(bench.host.claim)
@@ -68,3 +75,9 @@ def work(app: Celery, settings: Settings, bench: Workbench) -> None:
         daemon=True,
     ).start()
     worker.start()
+
+
+def _take_nothing_new(consumer: Any, host_id: str) -> None:
+    """Go on with this process's own queue alone."""
+    for queue in (host_queue(host_id), CONTROL):
+        consumer.cancel_task_queue(queue)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class Gate:
@@ -16,14 +17,31 @@ class Gate:
     def __init__(self, width: int) -> None:
         self._inside = threading.Semaphore(width)
         self._places = threading.Semaphore(2 * width)
+        self._busy = 0
+        self._lock = threading.Lock()
 
     def run(self, act: Callable[[], object]) -> bool:
         """Do it when there is room; False if there was no place even to wait."""
         if not self._places.acquire(blocking=False):
             return False
         try:
-            with self._inside:
+            with self._counted(), self._inside:
                 act()
         finally:
             self._places.release()
         return True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is inside, and nobody waits."""
+        return self._busy == 0
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy -= 1

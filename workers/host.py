@@ -9,6 +9,7 @@ from infra import wiring
 from infra.settings import Settings
 from workers.celery_app import work, worker_app
 from workers.gate import Gate
+from workers.presence import Presence, counted, pulsing
 from workers.recovery import looked_after
 from workers.tasks import Workbench
 from workers.watch import Ringer
@@ -18,15 +19,18 @@ SMALLEST_FORK_MIB = 256
 log = structlog.get_logger(__name__)
 
 
-def run(settings: Settings) -> None:
-    """Work until SIGTERM. Raises Unavailable when the database is away at the start, or no machine can run here."""
-    with wiring.control(settings) as control:
-        claim = new_id("claim")
+def run(settings: Settings, pulse_fd: int | None = None) -> None:
+    """Work until SIGTERM, or until a drain that was asked for is over.
+
+    `pulse_fd` is where a supervisor listens. Raises Unavailable when the database is away at the start, or no machine
+    can run here.
+    """
+    claim = new_id("claim")
+    with wiring.control(settings) as control, counted(control.ports, claim):
         ringer = Ringer(control.bells, claim)
         with wiring.host(settings, claim, ringer) as host:
             fingerprint = host.machines.fingerprint()
             log.info("host_fingerprint", host_id=settings.host_id, missing=fingerprint.missing)
-            slots = settings.host_slots or max(1, fingerprint.memory_mib // SMALLEST_FORK_MIB)
             bench = Workbench(
                 control.ports,
                 host,
@@ -35,7 +39,11 @@ def run(settings: Settings) -> None:
                 Gate(settings.forks_at_once),
                 Gate(settings.builds_at_once),
             )
+            slots = settings.host_slots or max(1, fingerprint.memory_mib // SMALLEST_FORK_MIB)
+            control.ports.hosts.register(fingerprint, slots)
+            presence = Presence(bench)
+            presence.begin()
             app = worker_app(settings, bench)
-            with looked_after(control.ports, host, wiring.traces(settings), slots):
-                work(app, settings, bench)
+            with pulsing(bench, pulse_fd), looked_after(bench, presence, wiring.traces(settings)):
+                work(app, settings, bench, presence)
         ringer.close()

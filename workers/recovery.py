@@ -13,7 +13,10 @@ from app.flow import inspect, recover, selftest
 from app.ports import HostPorts, Ports
 from app.ports.leaks import Traces
 from workers.pace import steadily
+from workers.peers import Peers
+from workers.presence import Presence
 from workers.reaping import REAP_PERIOD_S, host_reaper
+from workers.tasks import Workbench
 
 SWEEP_PERIOD_S = 5.0
 # A bundle that nobody has read whole yet is read this long after its first fork, at the latest.
@@ -24,44 +27,45 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Adoption:
-    """Machines of the worker before this one. `left` are those that were busy: another process still serves them."""
+    """Machines of worker processes that are gone: the one before this one, and any that ends beside it.
+
+    `living` says whose machines are not to be had. `left` are those that were busy: some process still serves them.
+    """
 
     ports: Ports
     host: HostPorts
+    living: Callable[[], frozenset[str]]
     left: frozenset[str] = frozenset()
 
-    def begin(self) -> None:
-        """Take over what can be taken over now."""
-        self._note(recover.adopt(self.ports, self.host))
-
     def go_on(self) -> None:
-        """Come back to those that were busy."""
-        if self.left:
-            self._note(recover.adopt(self.ports, self.host, self.left))
-
-    def _note(self, busy: frozenset[str]) -> None:
+        """Take over what can be taken over now."""
+        busy = recover.adopt(self.ports, self.host, self.living())
         if busy != self.left:
             log.warning("machines_busy", names=sorted(busy))
         self.left = busy
 
 
 @contextmanager
-def looked_after(ports: Ports, host: HostPorts, traces: Traces, slots: int) -> Iterator[None]:
-    """Register this host and adopt its machines; inside, keep leases, obey wishes, and reap what no row owns."""
-    ports.hosts.register(host.machines.fingerprint(), slots)
+def looked_after(bench: Workbench, presence: Presence, traces: Traces) -> Iterator[None]:
+    """Adopt what is left of others; inside, keep leases, obey wishes, and reap what no row owns.
+
+    The host is registered, and this process among its workers.
+    """
+    ports, host = bench.ports, bench.host
     stop = threading.Event()
-    adoption = Adoption(ports, host)
+    adoption = Adoption(ports, host, Peers(ports.workers, host.host_id, host.claim).living)
     paces = [
+        _pace("presence", presence.beat, stop, 1.0),
         _pace("host", lambda: recover.watch_host(ports, host), stop, 1.0),
         _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
         _pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S),
-        _pace("selftest", lambda: _self_test(ports, host), stop, SWEEP_PERIOD_S),
+        _pace("selftest", lambda: _self_test(bench), stop, SWEEP_PERIOD_S),
         _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
         _pace("reap", host_reaper(ports, host, traces).turn, stop, REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.
-        adoption.begin()
+        adoption.go_on()
         yield
     finally:
         stop.set()
@@ -69,9 +73,9 @@ def looked_after(ports: Ports, host: HostPorts, traces: Traces, slots: int) -> I
             pace.join(timeout=5)
 
 
-def _self_test(ports: Ports, host: HostPorts) -> None:
+def _self_test(bench: Workbench) -> None:
     """A test takes up to a minute, so it has a pace of its own; it is due only while this host is in quarantine."""
-    tested = selftest.run(ports, host)
+    tested = None if bench.draining.is_set() else selftest.run(bench.ports, bench.host)
     if tested is not None:
         said = log.info if tested.released else log.warning
         said("host_self_tested", released=tested.released, seen=tested.seen)

@@ -19,6 +19,7 @@ from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
 from workers.command import HERE, Dir, Json, ports_of
+from workers.drain import host
 from workers.hosts import hosts
 from workers.projects import projects
 from workers.rates import rates
@@ -34,6 +35,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
 app.add_typer(keys, name="keys")
 app.add_typer(projects, name="projects")
+app.add_typer(host, name="host")
 app.add_typer(hosts, name="hosts")
 app.add_typer(rates, name="rates")
 app.command()(usage)
@@ -156,11 +158,13 @@ def serve(directory: Dir = HERE) -> None:
 
 
 @app.command()
-def worker(directory: Dir = HERE) -> None:
+def worker(
+    directory: Dir = HERE, pulse_fd: Annotated[int | None, typer.Option(hidden=True)] = None
+) -> None:
     """The Celery worker of this host."""
-    from workers import host
+    from workers import host as worker_process
 
-    host.run(_process(directory))
+    worker_process.run(_process(directory), pulse_fd)
 
 
 @app.command()
@@ -176,7 +180,7 @@ def billing(directory: Dir = HERE) -> None:
         wiring.control(settings) as control,
         deployment_reaped(control.ports, control.rows, control.queue),
     ):
-        worker.run(control.ports, settings.tick_file, stop)
+        worker.run(control.ports, control.bells, settings.tick_file, stop)
 
 
 @app.command()

@@ -31,7 +31,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Workbench:
-    """Where the tasks of one worker process work: its ports, its limits, and whether it is to stop."""
+    """Where the tasks of one worker process work: its ports, its limits, and whether it is to stop.
+
+    `draining`: it takes nothing new, and goes on with what it holds. `stopping`: it ends, whatever it holds.
+    """
 
     ports: Ports
     host: HostPorts
@@ -40,7 +43,18 @@ class Workbench:
     forks: Gate
     builds: Gate
     turns: Turns = field(default_factory=Turns)
+    draining: threading.Event = field(default_factory=threading.Event)
     stopping: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def takes_new(self) -> bool:
+        """Whether it may claim another fork or template. Asked inside of a gate: see `brings_up_nothing`."""
+        return not (self.draining.is_set() or self.stopping.is_set())
+
+    @property
+    def brings_up_nothing(self) -> bool:
+        """Once it drains and this is so, it claims nothing any more: whoever was let in before has gone."""
+        return self.forks.is_idle and self.builds.is_idle
 
 
 def register(app: Celery, bench: Workbench) -> None:
@@ -89,10 +103,15 @@ def register(app: Celery, bench: Workbench) -> None:
 def bring_up(bench: Workbench) -> None:
     """Bring up placed forks one after another, then ring again if the time was over before they were."""
     until = time.monotonic() + FORK_TASK_S
-    while not bench.stopping.is_set() and fork.advance(bench.ports, bench.host):
+    while bench.takes_new and fork.advance(bench.ports, bench.host):
         if time.monotonic() >= until:
             bench.ports.bells.fork(bench.host.host_id)
             return
+
+
+def _build_unless_leaving(bench: Workbench, build_id: str) -> None:
+    if bench.takes_new:
+        template.advance(bench.ports, bench.host, build_id)
 
 
 def build_apart(bench: Workbench, build_id: str) -> None:
@@ -101,6 +120,6 @@ def build_apart(bench: Workbench, build_id: str) -> None:
     The thread dies with the process: the template's keeper ends its machine, and recovery takes the rows from there.
     """
     try:
-        bench.builds.run(lambda: template.advance(bench.ports, bench.host, build_id))
+        bench.builds.run(lambda: _build_unless_leaving(bench, build_id))
     except PromigenceError as error:
         log.warning("build_interrupted", build_id=build_id, code=error.code, error=error.message)

@@ -137,39 +137,42 @@ def _left_alone(host: HostPorts, claimed: Claimed, now_ns: int) -> bool:
     return death is not None and now_ns > death.ended_boot_ns + LEFT_ALONE_NS
 
 
-def adopt(ports: Ports, host: HostPorts, only: Container[str] | None = None) -> frozenset[str]:
-    """When a worker starts: take over the machines of the one before it, and end what cannot go on.
+def adopt(ports: Ports, host: HostPorts, living: Container[str] = ()) -> frozenset[str]:
+    """Take over the machines of worker processes that are gone, and end what cannot go on. Twice is safe.
 
-    Returns the machines that another process still serves, or that were too busy to answer: they are left as they are,
-    to be adopted later (`only` these).
+    `living` are the claims of the processes that are not: theirs are left alone. Returns the machines that some process
+    serves all the same, or that were too busy to answer: they are left as they are, to be adopted later.
     """
     busy = set()
     for found in ports.attempts.held_by(host.host_id):
-        name = found.attempt.attempt_id
-        if found.attempt.claim == host.claim or (only is not None and name not in only):
+        name, before = found.attempt.attempt_id, found.attempt.claim
+        if before == host.claim or before in living:
             continue
         try:
             lives = host.machines.recover(name) is not None
         except Unavailable:
             busy.add(name)
             continue
-        claimed = ports.attempts.adopt(name, host.host_id, host.claim)
+        claimed = ports.attempts.adopt(name, host.host_id, host.claim, of=before)
         if claimed is not None:
             with late_results_dropped():
-                _adopt_one(ports, host, claimed, lives=lives)
+                _adopt_one(ports, host, claimed, before, lives=lives)
     return frozenset(busy)
 
 
-def _adopt_one(ports: Ports, host: HostPorts, claimed: Claimed, *, lives: bool) -> None:
+def _adopt_one(
+    ports: Ports, host: HostPorts, claimed: Claimed, before: str, *, lives: bool
+) -> None:
     name = claimed.attempt.attempt_id
     if claimed.fork.role is Role.TEMPLATE or claimed.fork.state in WORKED_ON:
-        _give_up(ports, host, claimed, "its worker ended while it brought the machine up")
+        _give_up(ports, host, claimed, "its worker ended while it brought the machine up", before)
         return
     if not lives:
         # Ended meanwhile: what its keeper wrote down says how.
         ports.bells.collect(host.claim, name)
         if host.machines.death(name) is None:
-            _give_up(ports, host, claimed, "its worker ended, and nothing of the machine is left")
+            lost = "its worker ended, and nothing of the machine is left"
+            _give_up(ports, host, claimed, lost, before)
         return
     try:
         _take_channels(ports, host, claimed)
@@ -204,6 +207,10 @@ def _take_command(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) 
         start_intended(ports, host, claimed, asked.exec_id, asked.spec)
 
 
-def _give_up(ports: Ports, host: HostPorts, claimed: Claimed, message: str) -> None:
-    fault = EnvironmentFault(FailureKind.WORKER_LOST, message, worker=claimed.attempt.claim)
+def _give_up(
+    ports: Ports, host: HostPorts, claimed: Claimed, message: str, worker: str | None = None
+) -> None:
+    """`worker` is the claim of the process that is to blame, where it is not the one that has the machine now."""
+    blamed = worker or claimed.attempt.claim
+    fault = EnvironmentFault(FailureKind.WORKER_LOST, message, worker=blamed)
     fail(ports, host, claimed, fault, Phase.RESTORE)

@@ -21,6 +21,7 @@ from app.flow._claimed import (
     identity_of,
     late_results_dropped,
     patiently,
+    still_held,
     unsaved,
 )
 from app.ids import new_id
@@ -145,6 +146,7 @@ def _step_error(step: str, spec: ExecSpec, end: CommandEnd | None, output: str) 
 def _give_up(
     ports: Ports, host: HostPorts, claimed: Claimed, build: Build, error: BuildError
 ) -> None:
+    still_held(ports, claimed)
     _refuse(ports, build, error)
     close(ports, host, claimed, EndReason.COMMAND_FAILED)
 
@@ -154,6 +156,7 @@ def _broken(
 ) -> None:
     """The machine failed under the build: for want of money, or by a fault of the environment, or its image."""
     name = claimed.attempt.attempt_id
+    still_held(ports, claimed)
     console = host.machines.console_tail(name)
     death = host.machines.kill(name)
     host.bundles.delete(build.build_id)
@@ -173,6 +176,7 @@ def _broken(
 
 
 def _frozen(ports: Ports, host: HostPorts, claimed: Claimed, build: Build, bundle: Bundle) -> None:
+    still_held(ports, claimed)
     candidate = Candidate(
         bundle_id=bundle.bundle_id,
         restore_key=bundle.restore_key,

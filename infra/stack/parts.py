@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -10,13 +10,15 @@ from pathlib import Path
 class Part:
     """One process. `patience_s` is how long it may take to end when it is asked to.
 
-    `foundation`: others stand on it, so it is stopped after them.
+    `foundation`: others stand on it, so it is stopped after them. `pulses`: it says every second that it runs, and when
+    it drains; it takes `--pulse-fd`.
     """
 
     name: str
     argv: tuple[str, ...]
     patience_s: float = 5.0
     foundation: bool = False
+    pulses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def parts(plan: Plan) -> tuple[Part, ...]:
     ours = (
         _ours(plan, "api", "serve"),
         # It ends the tasks that it has begun, which last seconds.
-        _ours(plan, "worker", "worker", patience_s=20.0),
+        replace(_ours(plan, "worker", "worker", patience_s=20.0), pulses=True),
         _ours(plan, "billing", "billing"),
         _ours(plan, "flower", "flower"),
     )

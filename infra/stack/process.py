@@ -12,6 +12,7 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _POLL_S = 0.02
+GONE_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,23 @@ def stop(processes: Iterable[Process], *, patience_s: float) -> tuple[Process, .
     stubborn = _outlasting(asked, patience_s)
     for process in stubborn:
         process.signal(signal.SIGKILL)
-    _outlasting(stubborn, 5.0)
+    _outlasting(stubborn, GONE_WITHIN_S)
     return stubborn
+
+
+def end_at_once(process: Process) -> bool:
+    """Kill a process, frozen or not, and wait until it is gone; whether it is."""
+    try:
+        pinned = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        # Looked at after the number was pinned: it never is a later process of the same number.
+        if process.alive():
+            signal.pidfd_send_signal(pinned, signal.SIGKILL)
+    finally:
+        os.close(pinned)
+    return not _outlasting((process,), GONE_WITHIN_S)
 
 
 def boot_id() -> str:

@@ -102,10 +102,17 @@ def test_a_run_that_fails_does_not_make_it_look_dead(rows: Rows, tmp_path: Path)
         assert rows.run(broken.run_id).pool_micros == 10 * SECOND
 
 
+class Nowhere:
+    """No queue, so no queue of a worker that is gone."""
+
+    def sweep(self, living: Callable[[], frozenset[str]]) -> int:
+        return 0
+
+
 @contextmanager
 def _working(ports: Ports, tick_file: Path, stop: Event) -> Iterator[None]:
     """A billing worker that has just ticked; it ends with the block."""
-    worker = Thread(target=billing.run, args=(ports, tick_file, stop))
+    worker = Thread(target=billing.run, args=(ports, Nowhere(), tick_file, stop))
     worker.start()
     try:
         _until(lambda: stamped(tick_file) is not None)

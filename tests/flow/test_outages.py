@@ -159,8 +159,8 @@ def test_a_machine_that_another_process_still_serves_is_left_alone_and_adopted_l
     served = attempt_of(suite, run_id)
     busy = Busy(suite.host.machines, served)
     suite.hosts["host0"] = replace(suite.host, claim="host0/2", machines=cast(Machines, busy))
-    adoption = Adoption(suite.ports, suite.host)
-    adoption.begin()
+    adoption = Adoption(suite.ports, suite.host, frozenset)
+    adoption.go_on()
     assert adoption.left == {served}
     suite.run_for(3)
     claims = {each.attempt.attempt_id: each.attempt.claim for each in held(suite)}

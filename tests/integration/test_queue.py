@@ -12,12 +12,15 @@ from tempfile import TemporaryDirectory
 import pytest
 import redis
 
+from app.errors import Unavailable
 from infra.queue import CONTROL, CeleryBells, RedisWakes, celery, host_queue, worker_queue
 from infra.stack.parts import redis_argv
 from tests.integration.stacks import until
 from workers.stack.supervise import redis_binary
 
 LIMIT_S = 20
+# Where Celery itself keeps who takes commands.
+EARS = "_kombu.binding.celery.pidbox"
 
 
 @contextmanager
@@ -153,3 +156,22 @@ def test_a_subscription_comes_back_with_the_queue(bells: CeleryBells, socket: Pa
             await wakes.aclose()
 
     assert asyncio.run(wait())
+
+
+def test_queues_of_workers_that_are_gone_are_removed(bells: CeleryBells, socket: Path) -> None:
+    with running(socket) as broker:
+        for claim in ("claim_old", "claim_new"):
+            bells.stop(claim, "att_1")
+            broker.sadd(EARS, f"\x06\x16\x06\x16worker.{claim}@h.celery.pidbox")
+        bells.place()
+
+        assert bells.sweep(lambda: frozenset({"claim_new"})) == 2
+        assert bells.sweep(lambda: frozenset({"claim_new"})) == 0
+        left = {key.decode() for key in broker.scan_iter()}
+        assert left == {worker_queue("claim_new"), CONTROL, EARS}
+        assert broker.smembers(EARS) == {b"\x06\x16\x06\x16worker.claim_new@h.celery.pidbox"}
+
+
+def test_sweeping_a_queue_that_is_away_says_so(bells: CeleryBells) -> None:
+    with pytest.raises(Unavailable, match="no answer from Redis"):
+        bells.sweep(frozenset)

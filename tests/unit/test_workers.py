@@ -69,12 +69,24 @@ def test_a_gate_lets_in_its_width_and_turns_away_who_finds_no_place_to_wait() ->
     assert door.most == 2
 
 
+def test_a_gate_is_idle_when_nobody_is_inside_or_waits() -> None:
+    gate, door = Gate(1), Door()
+    idle = [gate.is_idle]
+    inside = thread(gate.run, door.act)
+    assert door.entered.acquire(timeout=LIMIT_S)
+    idle.append(gate.is_idle)
+    door.let_go.set()
+    inside.join(LIMIT_S)
+    assert [*idle, gate.is_idle] == [True, False, True]
+
+
 def test_a_gate_is_open_again_after_an_error() -> None:
     gate = Gate(1)
 
     with pytest.raises(ZeroDivisionError):
         gate.run(lambda: 1 // 0)
 
+    assert gate.is_idle
     assert gate.run(lambda: None)
 
 

@@ -64,6 +64,10 @@ def status(directory: Path) -> tuple[PartStatus, ...]:
             _part_status(part, running.get(part.name), probes[part.name])
             for part in parts_of(settings)
         ]
+    named = {part.name for part in found}
+    found += [
+        _leaving(name, each) for name, each in running.items() if name not in named and each.alive()
+    ]
     return tuple(found)
 
 
@@ -105,6 +109,11 @@ def _part_status(part: Part, process: Process | None, probe: Probe) -> PartStatu
         return PartStatus(part.name, None, False, "not running")
     complaint = probe()
     return PartStatus(part.name, process.pid, complaint is None, complaint or "")
+
+
+def _leaving(name: str, process: Process) -> PartStatus:
+    """A worker that drains beside the one that follows it."""
+    return PartStatus(name, process.pid, True, "drains")
 
 
 def _machine_pids(settings: Settings, held: tuple[Claimed, ...]) -> dict[str, int]:
