@@ -64,7 +64,6 @@ def grade_began(ports: Ports, claimed: Claimed) -> bool:
 def _found(
     host: HostPorts, claimed: Claimed, ended: Exec, end: CommandEnd
 ) -> Grade | EnvironmentFault:
-    spec = claimed.run.spec.grade
     spoilt = environment_fault(host, ended, end)
     if spoilt is not None:
         return spoilt

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from app.domain.machine import OUTPUT_LIMIT_BYTES, CommandEnd
 from app.domain.run import Blob, Claimed, Exec, ExecResult
-from app.errors import Unavailable
+from app.errors import EnvironmentFault, Unavailable
 from app.ports import Ports
 
 # What a row keeps of each stream, head and tail. Where more was printed, all that the guest kept is in a blob.
@@ -21,6 +21,13 @@ def settle_held(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) ->
     ended = replace(asked, result=exec_result(ports, end, HELD_ROW_BYTES))
     if ports.execs.finish(claimed, ended):
         ports.bells.woken(asked.exec_id)
+
+
+def refuse_held(ports: Ports, claimed: Claimed, asked: Exec, fault: EnvironmentFault) -> None:
+    """The guest lives and refused the command (no such cwd or user): the caller's to mend, the fork is as it was."""
+    refused = ExecResult(error=("bad_request", fault.message))
+    ports.execs.finish(claimed, replace(asked, result=refused))
+    ports.bells.woken(asked.exec_id)
 
 
 def note_end(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) -> None:

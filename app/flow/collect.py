@@ -7,7 +7,16 @@ from dataclasses import replace
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import CommandEnd
-from app.domain.run import Attempt, Claimed, Exec, ExecPurpose, ExecResult, ExecState, Role
+from app.domain.run import (
+    Attempt,
+    Claimed,
+    Exec,
+    ExecPurpose,
+    ExecResult,
+    ExecSpec,
+    ExecState,
+    Role,
+)
 from app.errors import EnvironmentFault, FailureKind
 from app.flow._attribution import environment_fault, evidence_of
 from app.flow._claimed import (
@@ -24,7 +33,7 @@ from app.flow._claimed import (
     start_intended,
 )
 from app.flow._grading import after_grade, grade_began, settle_grade, task_result
-from app.flow._results import exec_result, note_end, settle_held
+from app.flow._results import exec_result, note_end, refuse_held, settle_held
 from app.ports import HostPorts, Ports
 
 # Commands whose end takes the fork one step on: after one, everything read before is out of date.
@@ -84,14 +93,28 @@ def _is_decided(claimed: Claimed, each: Exec) -> bool:
 
 
 def _end_of(ports: Ports, host: HostPorts, claimed: Claimed, each: Exec) -> CommandEnd | None:
-    """A command's end, None while it runs. What was intended and never reached the guest is started now."""
+    """A command's end, None while it runs. What was intended and never reached the guest is started now.
+
+    A file that is being moved is no command of the guest's: whoever moves it says how that ended.
+    """
+    if each.spec is None:
+        return None
     try:
         return host.guest.end(claimed.attempt.attempt_id, each.exec_id)
     except EnvironmentFault as fault:
-        if fault.kind is not FailureKind.EXEC_NOT_STARTED or each.spec is None:
+        if fault.kind is not FailureKind.EXEC_NOT_STARTED:
             raise
-    start_intended(ports, host, claimed, each.exec_id, each.spec)
+    _start_now(ports, host, claimed, each, each.spec)
     return None
+
+
+def _start_now(ports: Ports, host: HostPorts, claimed: Claimed, each: Exec, spec: ExecSpec) -> None:
+    try:
+        start_intended(ports, host, claimed, each.exec_id, spec)
+    except EnvironmentFault as fault:
+        if fault.kind is not FailureKind.EXEC_NOT_STARTED or each.purpose is not ExecPurpose.HELD:
+            raise
+        refuse_held(ports, claimed, each, fault)
 
 
 def _go_on_from_result(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:

@@ -19,7 +19,7 @@ from app.domain.run import (
 )
 from app.errors import BadRequest, Conflict, EnvironmentFault, FailureKind, NotFound, TooLarge
 from app.flow._claimed import begin, failing, late_results_dropped
-from app.flow._results import settle_held
+from app.flow._results import refuse_held, settle_held
 from app.ports import HostPorts, Ports
 
 DOWNLOAD_LIMIT_BYTES = 2 * 1024**3
@@ -89,10 +89,7 @@ def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
     except EnvironmentFault as fault:
         if fault.kind is not FailureKind.EXEC_NOT_STARTED:
             raise
-        # The guest lives and refused the command (no such cwd or user): the caller's to mend, the fork is as it was.
-        refused = ExecResult(error=("bad_request", fault.message))
-        ports.execs.finish(claimed, replace(asked, result=refused))
-        ports.bells.woken(asked.exec_id)
+        refuse_held(ports, claimed, asked, fault)
         return True
     end = host.guest.end(claimed.attempt.attempt_id, asked.exec_id, wait_s=SHORT_COMMAND_S)
     if end is None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import BinaryIO
+
 import pytest
 
+from app.domain.machine import Command
 from app.domain.run import Exec, ExecState
 from app.errors import Conflict, FailureKind, NotFound, NotYet
-from app.flow import hold
+from app.flow import collect, hold
+from infra.fakes.guest import FakeGuest
 from tests.flow.stage import PROJECT, Stage, sim, spec
 
 
@@ -62,6 +67,51 @@ def test_the_same_id_is_the_same_command(held: tuple[Stage, str, str]) -> None:
     with pytest.raises(Conflict) as refused:
         hold.exec(stage.ports, PROJECT, fork_id, sim("2s"), "mine")
     assert refused.value.code == "exec_id_taken"
+
+
+class Interrupted(Exception):
+    """The worker process ends here: nothing after it happens."""
+
+
+def test_a_command_is_refused_also_by_the_worker_that_comes_between(
+    held: tuple[Stage, str, str],
+) -> None:
+    """One worker intended it and ended; the guest refuses it to the next, and the fork is as it was."""
+    stage, _, fork_id = held
+
+    class Dying(FakeGuest):
+        def start(self, name: str, exec_id: str, command: Command) -> None:
+            raise Interrupted
+
+    well = stage.host
+    stage.hosts["host0"] = replace(well, guest=Dying(stage.world))
+    row = hold.exec(stage.ports, PROJECT, fork_id, sim("1s"), None)
+    with pytest.raises(Interrupted):
+        stage.run_for(1)
+    stage.hosts["host0"] = well
+    stage.world.fault("start", FailureKind.EXEC_NOT_STARTED)
+    ended = done(stage, row)
+    assert ended.result is not None
+    assert ended.result.error == ("bad_request", "planted in start")
+    assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ready"
+
+
+def test_a_machine_is_looked_at_while_a_file_is_on_its_way(held: tuple[Stage, str, str]) -> None:
+    """The guest knows nothing of it; that is no sign of anything."""
+    stage, _, fork_id = held
+    sha256 = stage.put(b"content")
+
+    class Looking(FakeGuest):
+        def upload(self, name: str, source: BinaryIO, guest_path: str, mode: int = 0o644) -> int:
+            collect.collect(stage.ports, stage.host, name)
+            return super().upload(name, source, guest_path, mode)
+
+    stage.hosts["host0"] = replace(stage.host, guest=Looking(stage.world))
+    row = hold.upload(stage.ports, PROJECT, fork_id, "/tmp/a", sha256, 0o644)
+    ended = done(stage, row)
+    assert ended.result is not None
+    assert (ended.result.exit_code, ended.result.error) == (0, None)
+    assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ready"
 
 
 def test_a_command_that_cannot_start_is_refused_and_the_fork_lives(
