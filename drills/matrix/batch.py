@@ -67,13 +67,17 @@ class Played:
     accounts: tuple[str, ...] = ()
 
 
-def waves(cases: Iterable[Case]) -> list[list[Batch]]:
-    """What is played at the same time: all quiet cases, all loud ones, then each that is alone; by terms in one run."""
+def waves(cases: Sequence[Case]) -> list[list[Batch]]:
+    """What is played at the same time: all quiet cases, all loud ones, then run by run the timed ones, and each that is
+    alone. Cases with equal terms share a run.
+    """
     together = [case for case in cases if not case.alone]
-    quiet = _by_terms(case for case in together if not case.loud)
-    loud = _by_terms(case for case in together if case.loud)
-    alone = [[Batch((case,))] for case in cases if case.alone]
-    return [wave for wave in (quiet, loud) if wave] + alone
+    timed = _by_terms(case for case in together if case.timed)
+    rest = [case for case in together if not case.timed]
+    quiet = _by_terms(case for case in rest if not case.loud)
+    loud = _by_terms(case for case in rest if case.loud)
+    alone = [Batch((case,)) for case in cases if case.alone]
+    return [wave for wave in (quiet, loud) if wave] + [[batch] for batch in (*timed, *alone)]
 
 
 def play(

@@ -29,6 +29,7 @@ def _breaks(
     *evidence: Fact,
     terms: Terms = GRADED,
     quick: bool = False,
+    timed: bool = False,
 ) -> Case:
     """A grade that says nothing of its task, whose own command ended with 1."""
     blamed = kind in ("own_test_failed", "guest_panicked", "guest_lost")
@@ -40,6 +41,7 @@ def _breaks(
         terms=terms,
         expect=breaks(kind, "grade", *evidence, task_may_have_caused=blamed),
         quick=quick,
+        timed=timed,
     )
 
 
@@ -75,6 +77,7 @@ CASES = (
         "own_test_failed",
         equals("timed_out", value=True),
         quick=True,
+        timed=True,
     ),
     _breaks(
         "grade-nan",
@@ -153,6 +156,7 @@ CASES = (
         terms=GRADED,
         expect=fails(reward=0.5),
         quick=True,
+        timed=True,
     ),
     Case(
         name="grade-forged",

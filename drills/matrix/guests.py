@@ -18,7 +18,6 @@ from drills.matrix.case import (
 )
 from drills.matrix.scene import Scene
 
-# Whoever runs out of time while the host is busy with others was starved, and is told so: these cases are alone.
 BY_TASK = Terms(guest_faults="task")
 EAT = "dd if=/dev/zero of=/dev/null bs=60M count=30 2>/dev/null &"
 EAT_ALL = f"{EAT} {EAT} {EAT} wait"
@@ -168,7 +167,7 @@ CASES = (
         command="echo before; sleep 600",
         terms=Terms(timeout_s=8),
         expect=Expect("timed_out", "command_timed_out", output="before", cost="tasks"),
-        alone=True,
+        timed=True,
         quick=True,
     ),
     Case(

@@ -25,11 +25,20 @@ def test_cases_with_equal_terms_share_a_run_and_others_play_after_them() -> None
     loud = dataclasses.replace(HELD, name="loud", loud=True)
     alone = dataclasses.replace(HELD, name="alone", alone=True, loud=True)
     again = dataclasses.replace(HELD, name="again", alone=True)
+    timed = dataclasses.replace(HELD, name="timed", timed=True)
+    later = dataclasses.replace(other, name="later", timed=True)
     names = [
         [[case.name for case in batch.cases] for batch in wave]
-        for wave in waves([alone, HELD, other, again, loud, BROKEN])
+        for wave in waves([alone, timed, HELD, other, again, loud, BROKEN, later])
     ]
-    assert names == [[["held", "broken"], ["other"]], [["loud"]], [["alone"]], [["again"]]]
+    assert names == [
+        [["held", "broken"], ["other"]],
+        [["loud"]],
+        [["timed"]],
+        [["later"]],
+        [["alone"]],
+        [["again"]],
+    ]
 
 
 def test_a_summary_counts_what_was_wrong() -> None:
