@@ -22,6 +22,16 @@ Dir = Annotated[Path, typer.Option("--dir", help="Where the stack keeps what is 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def needs_stack(directory: Path) -> None:
+    """Raises NotFound(no_stack) where there never was one."""
+    settings = load(directory)
+    if settings.database_url is None and not settings.database_file.exists():
+        raise NotFound(
+            "no_stack",
+            f"there is no stack in {directory}: `promigence-server up` makes one, --dir names another",
+        )
+
+
 @contextmanager
 def ports_of(directory: Path) -> Iterator[Ports]:
     """The rows of a stack, whether it runs or not.
@@ -30,11 +40,6 @@ def ports_of(directory: Path) -> Iterator[Ports]:
     """
     from infra import wiring
 
-    settings = load(directory)
-    if settings.database_url is None and not settings.database_file.exists():
-        raise NotFound(
-            "no_stack",
-            f"there is no stack in {directory}: `promigence-server up` makes one, --dir names another",
-        )
-    with wiring.control(settings) as control:
+    needs_stack(directory)
+    with wiring.control(load(directory)) as control:
         yield control.ports

@@ -19,6 +19,7 @@ from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import Settings, load
 from workers.command import HERE, Dir, Json, ports_of
+from workers.doctor import doctor
 from workers.drain import host
 from workers.hosts import hosts
 from workers.projects import projects
@@ -39,6 +40,7 @@ app.add_typer(host, name="host")
 app.add_typer(hosts, name="hosts")
 app.add_typer(rates, name="rates")
 app.command()(usage)
+app.command()(doctor)
 
 
 def main() -> None:

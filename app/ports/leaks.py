@@ -25,6 +25,10 @@ class Traces(Protocol):
 class RowLeaks(Protocol):
     """Rows without an owner. Each look is one transaction; each mending one more, which looks again under its locks."""
 
+    def now_ns(self) -> int:
+        """The database's clock, ns since the epoch."""
+        ...
+
     def found(self) -> tuple[Leak, ...]:
         """Rows in a state that is not final though nobody works on them, and sums that differ from what they sum."""
         ...

@@ -59,6 +59,10 @@ class RowLeaks:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def now_ns(self) -> int:
+        with self._database.read() as at:
+            return self._database.now_ns(at)
+
     def found(self) -> tuple[Leak, ...]:
         with self._database.read() as at:
             now_ns = self._database.now_ns(at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -58,6 +59,10 @@ def test_after_the_worst_order_of_deaths_down_leaves_nothing_and_the_run_is_deci
     kill(own_stack.pid("worker"))
     os.kill(own_stack.pid("billing"), signal.SIGSTOP)
     assert own_stack.processes() != []
+    told = own_stack.server("doctor", "--json")
+    assert told.returncode == 1
+    found = {each["kind"] for each in json.loads(told.stdout)["findings"]}
+    assert found == {"part_not_ready", "stack_process"}
 
     own_stack.down()
 
