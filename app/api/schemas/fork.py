@@ -40,7 +40,7 @@ class ForkMachine(Answer):
     failure: Failure | None
 
 
-class AskedCommand(Answer):
+class AskedExec(Answer):
     """A command as it was asked for; what it was not given is left out."""
 
     sh: str = ""
@@ -51,14 +51,14 @@ class AskedCommand(Answer):
     timeout_seconds: float
 
 
-class ForkCommand(Answer):
+class ForkExec(Answer):
     """One command of a fork, or one file moved (`path`). `command` has the shape in which it is asked for again."""
 
     exec_id: str
     attempt_id: str
     purpose: Literal["test", "task", "grade", "held", "upload", "download"]
     state: Literal["queued", "running", "ended", "lost"]
-    command: AskedCommand | None
+    command: AskedExec | None
     path: str | None
     exit_code: int | None
     signal: int | None
@@ -83,7 +83,7 @@ class ForkPage(Fork):
     env: dict[str, str]
     egress: list[str]
     machines: list[ForkMachine]
-    commands: list[ForkCommand]
+    commands: list[ForkExec]
 
 
 class Console(Answer):
