@@ -274,6 +274,13 @@ def check_a_machine_shows_that_it_lives_and_what_its_host_took(subject: Subject)
     subject.machines.mark("att_never", "exec_never")
 
 
+def check_a_guest_boots_here_and_nothing_is_left(subject: Subject) -> None:
+    """What a host without a bundle proves itself by."""
+    before = subject.machines.known()
+    subject.machines.prove()
+    assert subject.machines.known() == before
+
+
 def check_a_machine_is_found_again(subject: Subject) -> None:
     name, _ = subject.fork()
     handle = subject.machines.recover(name)
@@ -333,6 +340,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     check_a_deadline_ends_a_machine_and_an_extension_moves_it,
     check_nothing_starts_after_its_window,
     check_a_machine_shows_that_it_lives_and_what_its_host_took,
+    check_a_guest_boots_here_and_nothing_is_left,
     check_a_machine_is_found_again,
     check_bundles_are_kept_and_deleted,
 )

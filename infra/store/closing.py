@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, literal, select, update
 
 from app.domain import ledger
 from app.domain.event import Event, EventKind
@@ -18,6 +18,7 @@ from app.domain.run import (
     Closed,
     Closing,
     ExecPurpose,
+    ExecResult,
     ExecState,
     Fork,
     Result,
@@ -160,6 +161,8 @@ def _close(
         fork = _ended(ending, closing, reason or EndReason.ENVIRONMENT_FAILED)
     save(at, forks, "fork_id", ending.fork, fork)
     _save_attempt(at, ending, closing, split)
+    if reason is EndReason.COMMAND_SHUT_DOWN:
+        _end_by_shutdown(at, ending.attempt, closing.result)
     lost = _lose_execs(at, ending.attempt, lost_by)
     tell(at, ending.now_ns, _told(ending, closing, fork))
     _join(at, run, ending, more_forks)
@@ -270,6 +273,20 @@ def _save_attempt(at: Connection, ending: Ending, closing: Closing, split: Split
         environment_micros=split.environment_micros,
         console=closing.console,
         closed_ns=ending.now_ns,
+    )
+
+
+def _end_by_shutdown(at: Connection, attempt: Attempt, result: Result) -> None:
+    """The run's own command that ended its machine has ended, and is not lost; only what it printed went with that."""
+    ended = ExecResult(truncated=True, duration_ns=result.duration_ns)
+    own = execs.c.purpose.in_([ExecPurpose.TASK, ExecPurpose.GRADE])
+    at.execute(
+        update(execs)
+        .where(execs.c.attempt_id == attempt.attempt_id, is_unfinished, own)
+        .values(
+            state=ExecState.ENDED,
+            result=func.coalesce(execs.c.result, literal(ended, execs.c.result.type)),
+        )
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from app.domain.leak import GRACE_NS, REMEDIES, Leak, LeakKind, Trace
 from app.domain.quarantine import SELF_TEST_NS, self_test_name
+from app.domain.run import ExecState
 from app.errors import Unavailable
 from app.flow import hold, leaks
 from infra.fakes.traces import FakeTraces
@@ -231,3 +232,17 @@ def test_after_a_step_nothing_is_left(suite: Stage, floor: FakeTraces) -> None:
         suite.run_until_final(suite.start(spec(text, count=2)))
     assert leaks.on_host(suite.ports, suite.host, floor) == frozenset()
     assert leaks.in_deployment(suite.stores.leaks, floor) == frozenset()
+
+
+def test_a_command_that_shuts_its_machine_down_has_ended_and_is_not_lost(suite: Stage) -> None:
+    run_id = suite.start(spec("1s poweroff", count=1))
+    page = suite.run_until_final(run_id)
+    assert page["forks"][0]["reason"] == "command_shut_down"
+    (line,) = suite.ports.runs.attempts(run_id)
+    row = suite.ports.execs.find(f"task_{line.attempt.attempt_id}")
+    assert row is not None
+    assert row.state is ExecState.ENDED
+    assert row.result is not None
+    assert row.result.exit_code is None
+    assert row.result.duration_ns > 0
+    assert row.result.truncated

@@ -132,13 +132,17 @@ def hosts(told: list[Host]) -> RenderableType:
             one["accelerator"],
             f"{one['slots_free']}/{one['slots']}",
             ", ".join(one["mounted"]),
-            "; ".join(one["missing"]),
+            "; ".join(_lacks(one)),
         )
         for one in told
     ]
-    return table(
-        "host", "state", "accelerator", "free", "warm", "missing", rows=rows, prose="missing"
-    )
+    return table("host", "state", "accelerator", "free", "warm", "lacks", rows=rows, prose="lacks")
+
+
+def _lacks(host: Host) -> list[str]:
+    """Why it gets no forks, if it gets none; then what it does without."""
+    quarantine = host["quarantine"]
+    return [*([quarantine["reason"]] if quarantine else []), *host["missing"]]
 
 
 def _why(fork: ForkReport) -> str:
