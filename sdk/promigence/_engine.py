@@ -138,6 +138,8 @@ class Engine:
             timeout=httpx2.Timeout(send.io_seconds, connect=min(CONNECT_SECONDS, send.io_seconds)),
         )
         response = self._http.send(built, stream=True)
+        if request.stream_after is not None and response.status_code == httpx2.codes.OK:
+            return Answer(response.status_code, _headers(response), stream=_Stream(response))
         try:
             return _read(response, request, deadline)
         finally:
@@ -170,7 +172,7 @@ def _chunks(file: BinaryIO, deadline: Deadline) -> Iterator[bytes]:
 
 
 def _read(response: httpx2.Response, request: Request, deadline: Deadline) -> Answer:
-    headers = {name.lower(): value for name, value in response.headers.items()}
+    headers = _headers(response)
     if request.download is not None and response.is_success:
         length = _save(response, request.download, deadline)
         return Answer(response.status_code, headers, length=length)
@@ -180,6 +182,26 @@ def _read(response: httpx2.Response, request: Request, deadline: Deadline) -> An
         if len(body) > ANSWER_LIMIT_BYTES:
             raise _TooMuch
     return Answer(response.status_code, headers, bytes(body), len(body))
+
+
+def _headers(response: httpx2.Response) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A body that comes piece by piece; silence longer than a wait for the network is a break, too."""
+
+    response: httpx2.Response
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self.response.iter_bytes()
+        except (httpx2.TransportError, httpx2.DecodingError):
+            return  # whoever reads asks again for what did not come
+
+    def close(self) -> None:
+        self.response.close()
 
 
 def _save(response: httpx2.Response, path: Path, deadline: Deadline) -> int:

@@ -6,11 +6,11 @@ Nothing here opens a socket or reads a clock, so that a client of another kind (
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import quote as escaped
 
 from promigence.errors import (
@@ -46,6 +46,7 @@ class Request:
 
     `json` or `upload` (a file's bytes) is the body. `download` is where the bytes of a good answer go.
     `wait_seconds` is how long the server may take on purpose. `also` are statuses that are an answer, not an error.
+    With `stream_after` a good answer is a stream of the events after that number.
     """
 
     method: str
@@ -57,10 +58,13 @@ class Request:
     idempotency_key: str | None = None
     wait_seconds: float = 0.0
     also: frozenset[int] = frozenset()
+    stream_after: int | None = None
 
     @property
     def headers(self) -> dict[str, str]:
         headers = {"Accept": "application/octet-stream" if self.download else "application/json"}
+        if self.stream_after is not None:
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": str(self.stream_after)}
         if self.json is not None:
             headers["Content-Type"] = "application/json"
         if self.upload is not None:
@@ -80,14 +84,28 @@ class Request:
             raise BadRequest(f"{_unsendable(self.json)} cannot be sent: {error}") from error
 
 
+class Stream(Protocol):
+    """What is still to come of an answer; ends where the server ends it, or where the connection breaks."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def close(self) -> None:
+        """Give the connection up. Twice is safe."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer. `headers` have lower-case names; `length` counts the bytes that went to a file."""
+    """A whole answer. `headers` have lower-case names; `length` counts the bytes that went to a file.
+
+    Of an answer that is a `stream`, only its head is here: whoever reads the rest closes it.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False, default=b"")
     length: int = 0
+    stream: Stream | None = None
 
     @property
     def request_id(self) -> str | None:

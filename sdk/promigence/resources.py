@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from promigence._engine import Engine
+from promigence._events import follow
 from promigence._steps import debug, forks, runs, snapshots
 from promigence.definition import check, load, packed_files
 from promigence.errors import BadRequest
@@ -22,6 +23,7 @@ from promigence.types import (
     Definition,
     Deleted,
     Downloaded,
+    Event,
     ExecResult,
     Fork,
     ForkPage,
@@ -104,6 +106,14 @@ class Runs:
     def ledger(self, run_id: str) -> RunLedger:
         """Where every micro-dollar of a run went: each move of its money, each machine's life and cost."""
         return self._engine.run(runs.ledger(run_id, self._engine.terms()))
+
+    def events(self, run_id: str, *, after: int = 0) -> Iterator[Event]:
+        """What happens in a run, as it happens, from its event `after` on until the run has ended.
+
+        Each event once and in order: where the stream breaks it goes on by itself. Raises ServerUnreachable when that
+        has failed for as long as a fault is put up with; what was heard stays heard, so begin again after it.
+        """
+        return follow(self._engine, run_id, after)
 
     def forks(self, run_id: str) -> list[Fork]:
         """The forks of a run by index, each with its state."""

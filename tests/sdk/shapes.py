@@ -125,6 +125,7 @@ def run(run_id: str = "r-1", **counts: int) -> Run:
         "quote": quote(),
         "totals": totals(**counts),
         "cost": cost(),
+        "stopped": None,
         "progress": progress(running=pending),
     }
 
@@ -204,6 +205,7 @@ def report(*forks: ForkReport, run_id: str = "r-1") -> Report:
         "final": not counts.get("pending"),
         "totals": totals(**counts),
         "cost": cost(),
+        "stopped": None,
         "environment_failures": [
             failed_attempt(fork["index"]) for fork in forks if fork["outcome"] == "env_failed"
         ],

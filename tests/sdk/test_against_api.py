@@ -10,6 +10,7 @@ import pytest
 
 import promigence
 from app.domain.machine import DeathCause
+from app.errors import FailureKind
 from promigence import (
     BadRequest,
     Conflict,
@@ -83,6 +84,36 @@ def test_a_step_from_quote_to_rewards(client: Promigence, suite: str) -> None:
     assert looks[-1]["final"]
     assert [one["run_id"] for one in client.runs.list({"step": "17"})] == [run["run_id"]]
     assert "forks" not in client.runs.report(run["run_id"], forks=False)
+
+
+def test_a_run_is_heard_by_its_events_until_it_has_ended(client: Promigence, suite: str) -> None:
+    run = client.runs.start(suite, count=2, spend_cap=1.0, exec={"sh": "sim: 1s exit 0"})
+    told = list(client.runs.events(run["run_id"]))
+    assert [event["number"] for event in told] == list(range(1, len(told) + 1))
+    assert (told[0]["kind"], told[-1]["kind"]) == ("run_started", "run_ended")
+    assert list(client.runs.events(run["run_id"], after=5)) == told[5:]
+    assert list(client.runs.events(run["run_id"], after=len(told))) == []
+    with pytest.raises(NotFound):
+        list(client.runs.events("run_1"))
+
+
+def test_a_rule_that_stops_a_run_is_in_its_report(
+    door: Door, client: Promigence, suite: str
+) -> None:
+    door.stage.world.fault("wake", FailureKind.BARRIER_FAILED)
+    run = client.runs.start(
+        suite,
+        count=4,
+        spend_cap=1.0,
+        exec={"sh": "sim: 60s exit 0"},
+        environment_retries=0,
+        stop_when={"env_failed_share": 0.25},
+    )
+    report = client.runs.wait(run["run_id"])
+    assert (report["totals"]["env_failed"], report["totals"]["cancelled"]) == (1, 3)
+    assert report["stopped"] == client.runs.get(run["run_id"])["stopped"]
+    assert report["stopped"] is not None
+    assert report["stopped"]["stop_when"] == {"env_failed_share": 0.25}
 
 
 def test_the_usage_statement_says_what_the_reports_said(client: Promigence, suite: str) -> None:

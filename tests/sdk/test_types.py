@@ -17,6 +17,7 @@ SHAPES = {
     "Build": types.Build,
     "Console": types.Console,
     "Deleted": types.Deleted,
+    "Event": types.Event,
     "ExecResult": types.ExecResult,
     "Fork": types.Fork,
     "ForkPage": types.ForkPage,

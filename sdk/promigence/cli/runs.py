@@ -12,6 +12,7 @@ from promigence.cli.exits import ExitCode, code_of_report
 from promigence.cli.follow import following
 from promigence.cli.session import AsJson, Session, session
 from promigence.cli.step import Step, labels_of, with_step
+from promigence.cli.watch import watch
 from promigence.errors import WaitTimeout
 from promigence.types import Report, Started
 
@@ -90,6 +91,9 @@ def wait(
         told = _follow(here, run_id, timeout)
         here.give(told, *shown.report(told))
         raise typer.Exit(code_of_report(told))
+
+
+runs.command()(watch)
 
 
 @runs.command()

@@ -8,7 +8,7 @@ from rich.text import Text
 from promigence.cli.follow import bar
 from promigence.cli.follow import kept as kept_line
 from promigence.cli.session import moment, plain, table, usd
-from promigence.types import Fork, ForkReport, Host, Quote, Report, Run, Snapshot
+from promigence.types import Fork, ForkReport, Host, Quote, Report, Run, Snapshot, Stopped
 
 MOST_FORKS = 20
 
@@ -51,6 +51,8 @@ def report(told: Report) -> list[RenderableType]:
             f"verification {usd(cost['verification_usd'])}"
         ),
     ]
+    if told["stopped"] is not None:
+        shown.append(Text(stopped_line(told["stopped"]), style="bold magenta"))
     kept = [fork["kept"] for fork in told.get("forks", []) if fork["kept"] is not None]
     if line := kept_line(len(kept), told["run_id"]):
         shown.append(Text(line, style="yellow"))
@@ -63,6 +65,14 @@ def report(told: Report) -> list[RenderableType]:
     if len(odd) > MOST_FORKS:
         shown.append(Text(f"and {len(odd) - MOST_FORKS} more (--json has all)", style="dim"))
     return shown
+
+
+def stopped_line(told: Stopped) -> str:
+    share = told["stop_when"]["env_failed_share"]
+    return (
+        f"stopped by its rule at {moment(told['at'])}: the environment failed {told['env_failed']} forks "
+        f"(stop_when env_failed_share {share:g}); {told['forks']} others were stopped"
+    )
 
 
 def run(told: Run) -> list[RenderableType]:

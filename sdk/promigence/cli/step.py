@@ -109,6 +109,10 @@ def read_step(
         int | None,
         typer.Option(help="Of the forks that fail, so many at a time keep their machines."),
     ] = None,
+    stop_when_env_failed_share: Annotated[
+        float | None,
+        typer.Option(help="Stop the run when its environment failed such a share of its forks."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same key starts the same run once.")
     ] = None,
@@ -146,6 +150,7 @@ def read_step(
         labels=_pairs("--label", label),
         queue_timeout_seconds=queue_timeout,
         keep_failed=keep_failed,
+        stop_when=_given(env_failed_share=stop_when_env_failed_share) or None,
         idempotency_key=idempotency_key,
     )
     return Step(snapshot if groups is None else _read_groups(groups), terms)  # type: ignore[arg-type]

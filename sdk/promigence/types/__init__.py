@@ -14,6 +14,7 @@ from promigence.types.debug import (
     Logs,
     Reproduction,
 )
+from promigence.types.events import Event
 from promigence.types.held import (
     Downloaded,
     ExecResult,
@@ -48,6 +49,7 @@ from promigence.types.runs import (
     Run,
     RunState,
     Started,
+    Stopped,
     Totals,
 )
 from promigence.types.snapshots import (
@@ -69,6 +71,7 @@ from promigence.types.terms import (
     QuoteTerms,
     Shape,
     StartTerms,
+    StopWhen,
 )
 from promigence.types.usage import Usage, UsageAmounts, UsageEstimate, UsageRow
 
@@ -83,6 +86,7 @@ __all__ = [
     "Definition",
     "Deleted",
     "Downloaded",
+    "Event",
     "Exec",
     "ExecResult",
     "FailedAttempt",
@@ -123,6 +127,8 @@ __all__ = [
     "Snapshot",
     "StartTerms",
     "Started",
+    "StopWhen",
+    "Stopped",
     "Totals",
     "Uploaded",
     "Usage",

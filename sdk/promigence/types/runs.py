@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
+from promigence.types.terms import StopWhen
+
 RunState = Literal["queued", "running", "ended"]
 Outcome = Literal["passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled"]
 
@@ -80,6 +82,15 @@ class Cost(TypedDict):
     rate_usd_per_fork_hour: float
 
 
+class Stopped(TypedDict):
+    """A run's own rule stopped it: how many forks had ended `env_failed`, how many others it stopped, and when."""
+
+    stop_when: StopWhen
+    env_failed: int
+    forks: int
+    at: str
+
+
 class Progress(TypedDict):
     """Pending forks by their state; those that are `kept` are among the ready. `waiting_for` says in words what the
     queued ones wait for.
@@ -107,6 +118,7 @@ class Run(TypedDict):
     quote: Quote
     totals: Totals
     cost: Cost
+    stopped: Stopped | None
     progress: Progress
 
 
@@ -195,6 +207,7 @@ class _ReportBase(TypedDict):
     final: bool
     totals: Totals
     cost: Cost
+    stopped: Stopped | None
     environment_failures: list[FailedAttempt]
 
 

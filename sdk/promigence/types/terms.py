@@ -47,6 +47,12 @@ class Group(_GroupBase, total=False):
     env: dict[str, str]
 
 
+class StopWhen(TypedDict):
+    """When a run stops itself: so large a share of its forks ended `env_failed` (above 0, at most 1)."""
+
+    env_failed_share: float
+
+
 class QuoteTerms(TypedDict, total=False):
     """What a step can be given, apart from its snapshot. What is left out takes the server's default.
 
@@ -67,6 +73,7 @@ class QuoteTerms(TypedDict, total=False):
     labels: dict[str, str]
     queue_timeout_seconds: float
     keep_failed: int
+    stop_when: StopWhen
     idempotency_key: str
 
 
