@@ -189,6 +189,20 @@ def check_an_interrupted_command_ends(subject: Subject) -> None:
     subject.guest.interrupt(name, "exec_long")
 
 
+def check_a_running_command_shows_what_it_has_printed(subject: Subject) -> None:
+    name, _ = subject.fork()
+    subject.guest.start(name, "exec_long", subject.command("early", seconds=500, limit_s=900))
+    for _ in range(300):
+        if subject.guest.output(name, "exec_long", "stdout", 0, 100) == b"early\n":
+            break
+        subject.clock.pause(0.1)
+    assert subject.guest.output(name, "exec_long", "stdout", 1, 3) == b"arl"
+    assert subject.guest.output(name, "exec_long", "stdout", 6, 100) == b""
+    assert subject.guest.output(name, "exec_long", "stderr", 0, 100) == b""
+    _refuses(NotFound, lambda: subject.guest.output(name, "exec_never", "stdout", 0, 100))
+    subject.guest.interrupt(name, "exec_long")
+
+
 def check_a_grade_follows_its_command_and_may_write_nothing(subject: Subject) -> None:
     name, _ = subject.fork()
     subject.guest.start(name, "task_1", subject.command(code=3))
@@ -334,6 +348,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     check_one_id_starts_once,
     check_an_unknown_command_is_known_not_to_have_started,
     check_an_interrupted_command_ends,
+    check_a_running_command_shows_what_it_has_printed,
     check_a_grade_follows_its_command_and_may_write_nothing,
     check_files_go_both_ways,
     check_kill_is_idempotent_and_silent,

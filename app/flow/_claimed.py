@@ -17,6 +17,7 @@ from app.domain.death import end_of, fault_of
 from app.domain.failure import GUEST_FAULTS, Failure, Phase, failure
 from app.domain.fork import KEEPABLE, EndReason, ForkState
 from app.domain.machine import TAIL_BYTES, Death, DeathCause, Identity, tail
+from app.domain.measure import Step
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
     Claimed,
@@ -35,14 +36,13 @@ from app.domain.run import (
 from app.domain.snapshot import Definition
 from app.domain.spec import command, targets
 from app.errors import EnvironmentFault, FailureKind, StaleClaim, Unavailable
+from app.flow._broken import CHANNEL_FAULTS, answers, death_behind, over_channel, seen_behind
 from app.ports import HostPorts, Ports
 
-CHANNEL_FAULTS = frozenset({FailureKind.GUEST_LOST, FailureKind.GUEST_HUNG})
 COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 # How long an end waits for the database; afterwards recovery comes to it again, and knows less of it.
 PATIENCE_NS = 60 * NS_PER_SECOND
 PATIENCE_PAUSE_S = 0.5
-PING_TIMEOUT_S = 10.0
 
 T = TypeVar("T")
 
@@ -144,9 +144,11 @@ def start_intended(
     """Start a command whose intent is committed. Twice is safe: the guest starts no id twice. May raise as `begin`."""
     allowed = targets(claimed.run.spec, definition_of(ports, claimed))
     told = command(claimed, spec, generation_of(claimed), allowed)
-    host.guest.start(
-        claimed.attempt.attempt_id, exec_id, replace(told, grades=_graded(claimed, exec_id))
-    )
+    told = replace(told, grades=_graded(claimed, exec_id))
+    name = claimed.attempt.attempt_id
+    began_ns = ports.clock.boot_ns()
+    over_channel(host, name, lambda: host.guest.start(name, exec_id, told))
+    ports.measures.took(Step.EXEC_START, ports.clock.boot_ns() - began_ns)
 
 
 def _graded(claimed: Claimed, exec_id: str) -> str | None:
@@ -161,6 +163,7 @@ def hand_over(ports: Ports, host: HostPorts, claimed: Claimed, tested: Exec | No
     checks = claimed.fork.checks if tested is None else (*claimed.fork.checks, _own_test(tested))
     ready_ns = ports.clock.boot_ns()
     claimed = patiently(ports, lambda: ports.attempts.ready(claimed, ready_ns, checks))
+    ports.measures.took(Step.READY, ready_ns - claimed.attempt.opened_boot_ns)
     ports.bells.fork(host.host_id)  # there is room for the next to come up
     if tested is not None:
         ports.execs.finish(claimed, tested)
@@ -199,9 +202,10 @@ def fail(
     """
     name = claimed.attempt.attempt_id
     present = still_held(ports, claimed)
+    fault = seen_behind(ports, host, present, fault)
     # Before it is ended for being silent: whether it stood still, and whether its keeper lived.
     silent = host.machines.vitals(name) if fault.kind in CHANNEL_FAULTS else None
-    death = _death_behind(host, name, fault)
+    death = death_behind(host, name, fault)
     if death is not None:
         reason = end_of(present, death)
         if reason is not None and not _shut_down_in_its_grade(reason, phase):
@@ -247,18 +251,6 @@ def _shut_down_in_its_grade(reason: EndReason, phase: Phase) -> bool:
     return phase is Phase.GRADE and reason is EndReason.COMMAND_SHUT_DOWN
 
 
-def _death_behind(host: HostPorts, name: str, fault: EnvironmentFault) -> Death | None:
-    """A broken channel says nothing by itself: what the keeper and the monitor saw of the machine names the fault.
-
-    A machine that lives and does not answer is ended for that. Any other fault that we ended the machine for keeps
-    its own name.
-    """
-    if fault.kind in CHANNEL_FAULTS:
-        return host.machines.kill(name)
-    death = host.machines.death(name)
-    return None if death is not None and death.cause is DeathCause.ASKED else death
-
-
 def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:
     """Why the fork ends after this failure; None if it goes on with another machine."""
     spec, fork, attempt = claimed.run.spec, claimed.fork, claimed.attempt
@@ -297,6 +289,8 @@ def _keep(
 ) -> bool:
     if claimed.run.spec.keep_failed == 0 or reason not in KEEPABLE:
         return False
+    if failed is not None and failed.kind is FailureKind.SNAPSHOT_CORRUPT:
+        return False  # what can be seen in a machine of changed bytes shows nothing
     if not answers(host, claimed.attempt.attempt_id):
         return False  # there is nothing that could be looked at
     timed = _timed(result, claimed, ports.clock.boot_ns())
@@ -305,17 +299,6 @@ def _keep(
     if kept and claimed.fork.state in COMING_UP:
         ports.bells.fork(host.host_id)
     return kept
-
-
-def answers(host: HostPorts, name: str) -> bool:
-    """Whether a machine lives and its guest answers."""
-    if host.machines.death(name) is not None:
-        return False
-    try:
-        host.guest.ping(name, PING_TIMEOUT_S)
-    except EnvironmentFault:
-        return False
-    return True
 
 
 def close(
@@ -348,6 +331,8 @@ def close(
         console=host.machines.console_tail(name),
     )
     closed = patiently(ports, lambda: ports.attempts.close(claimed, closing, more_forks))
+    if death is not None and death.cause is DeathCause.DEADLINE:
+        ports.measures.took(Step.LATE, death.late_ns)
     host.machines.forget(name)
     if claimed.fork.state in COMING_UP:
         ports.bells.fork(host.host_id)

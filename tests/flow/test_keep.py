@@ -252,6 +252,12 @@ def test_a_machine_that_is_gone_is_not_kept(suite: Stage) -> None:
     assert page["forks"][0]["outcome"] == "failed"
 
 
+def test_a_machine_of_a_bundle_that_changed_is_not_kept(suite: Stage) -> None:
+    suite.world.fault("probe", FailureKind.SNAPSHOT_CORRUPT)
+    page = suite.run_until_final(suite.start(kept_spec("1s")))
+    assert page["forks"][0]["failure"]["kind"] == "snapshot_corrupt"
+
+
 def test_kept_time_is_charged_as_the_rest_of_its_attempt(suite: Stage) -> None:
     run_id, fork = kept(suite, kept_spec())
     suite.run_for(30)

@@ -67,7 +67,8 @@ def _head(told: ForkPage) -> Text:
     if kept is not None:
         state = f"kept until {moment(kept['until'])}, then {kept['outcome']}"
     reason = f" ({told['reason'] or (kept and kept['reason'])})" if told["reason"] or kept else ""
-    return Text.assemble((told["fork_id"], "bold"), f"  {state}{reason}, reward {told['reward']}")
+    reward = "" if told["reward"] is None else f", reward {told['reward']}"
+    return Text.assemble((told["fork_id"], "bold"), f"  {state}{reason}{reward}")
 
 
 def _why(told: ForkPage) -> Iterator[RenderableType]:
@@ -77,6 +78,8 @@ def _why(told: ForkPage) -> Iterator[RenderableType]:
         if failure["task_may_have_caused"]:
             yield Text("a command had started: the task may have caused it", style="yellow")
         for name, seen in failure["evidence"].items():
+            if seen in (None, "", [], {}):
+                continue
             yield plain(f"  {name}: {str(seen).strip()[-600:]}")
     elif told["exit_code"] is not None:
         yield plain(
