@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import BootImage
+from app.domain.quarantine import Quarantine
 from app.domain.run import Exec, ExecState
-from app.flow import debug, hold
+from app.errors import FailureKind
+from app.flow import debug, hold, selftest
 from app.ports import Images
 from infra.image.images import LocalImages
+from infra.store.tables import hosts
 from tests.e2e.conftest import Frozen, Host
 from tests.e2e.live import Live, sh, step, suite
 from tests.flow.stage import PROJECT
@@ -230,3 +234,35 @@ def done(live: Live, row: Exec) -> Exec:
 def seen(fork: dict[str, Any], name: str) -> str:
     (check,) = (check for check in fork["checks"] if check["name"] == name)
     return str(check["seen"])
+
+
+def shut(live: Live) -> None:
+    """As if three forks in a row had broken here, and the pause were over."""
+    (bundle_id,) = live.host.bundles.mounted()
+    kinds = (FailureKind.RESTORE_FAILED,)
+    held = Quarantine("it broke 3 forks in a row", kinds, (bundle_id,), since_ns=1, due_ns=1)
+    with live.stores.database.write() as at:
+        at.execute(update(hosts).values(quarantine=held))
+
+
+def test_a_host_in_quarantine_brings_a_machine_up_by_itself_and_comes_back(live: Live) -> None:
+    shut(live)
+    (bundle_id,) = live.host.bundles.mounted()
+    overlay = live.host.bundles.open(bundle_id).directory / "overlay.qcow2"
+    away = overlay.rename(overlay.with_suffix(".away"))
+    try:
+        broken = selftest.run(live.ports, live.host)
+    finally:
+        away.rename(overlay)
+    assert broken is not None
+    assert not broken.released
+    assert "restore_failed" in broken.seen or "snapshot" in broken.seen
+    assert live.host.machines.known() == ()
+    assert live.ports.hosts.list()[0].quarantine is not None
+
+    shut(live)
+    found = selftest.run(live.ports, live.host)
+    assert found is not None
+    assert found.released, found.seen
+    assert live.host.machines.known() == ()
+    assert live.ended(step("true"))["totals"]["passed"] == 1
