@@ -22,9 +22,10 @@ _DEATHS: dict[DeathCause, tuple[FailureKind, str]] = {
         FailureKind.GUEST_HUNG,
         "the machine lived but did not answer; it was ended",
     ),
+    # A guest that is silent is found by whoever looks at its machine, long before its lease ends.
     DeathCause.DEADLINE: (
-        FailureKind.GUEST_HUNG,
-        "the machine outlived every limit of its commands without an answer",
+        FailureKind.WORKER_LOST,
+        "the machine's lease ended, and nobody had collected what became of its commands",
     ),
     DeathCause.SHUTDOWN: (FailureKind.GUEST_LOST, "the machine shut itself down"),
     DeathCause.PANICKED: (FailureKind.GUEST_PANICKED, "the guest's kernel panicked"),

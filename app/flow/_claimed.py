@@ -257,6 +257,8 @@ def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:
     if fork.stop_asked is not None:
         return fork.stop_asked
     by_guest = named.task_may_have_caused and named.kind in GUEST_FAULTS
+    # Out of memory, the task answers for victims among its own; one elsewhere is its environment's.
+    by_guest = by_guest and not named.evidence.get("victim_elsewhere")
     if by_guest and spec.guest_faults is GuestFaults.TASK:
         return EndReason.GUEST_FAULT_BY_TASK
     replaceable = fork.role is Role.FORK and named.retryable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
-from app.domain.machine import CommandEnd
+from app.domain.machine import CommandEnd, DeathCause
 from app.domain.run import (
     Attempt,
     Claimed,
@@ -19,9 +19,9 @@ from app.domain.run import (
 )
 from app.errors import EnvironmentFault, FailureKind
 from app.flow._attribution import environment_fault, evidence_of
+from app.flow._broken import CHANNEL_FAULTS, answers, full_disk
 from app.flow._claimed import (
-    CHANNEL_FAULTS,
-    answers,
+    PATIENCE_NS,
     conclude,
     fail,
     failing,
@@ -63,10 +63,14 @@ def _ours(host: HostPorts, attempt: Attempt) -> bool:
 
 
 def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
-    _refuse_full_disk(host, claimed)
+    full = full_disk(host, claimed.attempt.attempt_id)
+    if full is not None:
+        raise full
     unfinished = ports.execs.unfinished(claimed.attempt.attempt_id)
     running = [each for each in unfinished if each.state is ExecState.RUNNING]
     if not running and _go_on_from_result(ports, host, claimed):
+        return
+    if _is_being_ended(ports, host, claimed):
         return
     for each in running:
         end = _end_of(ports, host, claimed, each)
@@ -131,15 +135,12 @@ def _go_on_from_result(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
     return False
 
 
-def _refuse_full_disk(host: HostPorts, claimed: Claimed) -> None:
-    """A machine whose overlay found no room stands still, and its command's clock with it: no end would ever come."""
-    for event in host.machines.events(claimed.attempt.attempt_id):
-        if event.name == "BLOCK_IO_ERROR" and event.data.get("nospace"):
-            raise EnvironmentFault(
-                FailureKind.HOST_DISK_FULL,
-                "the host's disk is full: the machine was stopped at a write",
-                event=event.data,
-            )
+def _is_being_ended(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
+    """Another step of ours has just ended the machine, and says why as soon as the database lets it."""
+    death = host.machines.death(claimed.attempt.attempt_id)
+    if death is None or death.cause is not DeathCause.ASKED:
+        return False
+    return ports.clock.boot_ns() <= death.ended_boot_ns + PATIENCE_NS
 
 
 def _awaits_its_command(claimed: Claimed) -> bool:

@@ -18,6 +18,7 @@ from app.domain.run import (
     Look,
 )
 from app.errors import BadRequest, Conflict, EnvironmentFault, FailureKind, NotFound, TooLarge
+from app.flow._broken import over_channel
 from app.flow._claimed import begin, failing, late_results_dropped
 from app.flow._results import refuse_held, settle_held
 from app.ports import HostPorts, Ports
@@ -91,7 +92,10 @@ def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
             raise
         refuse_held(ports, claimed, asked, fault)
         return True
-    end = host.guest.end(claimed.attempt.attempt_id, asked.exec_id, wait_s=SHORT_COMMAND_S)
+    name = claimed.attempt.attempt_id
+    end = over_channel(
+        host, name, lambda: host.guest.end(name, asked.exec_id, wait_s=SHORT_COMMAND_S)
+    )
     if end is None:
         return False
     settle_held(ports, claimed, asked, end)

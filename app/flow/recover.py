@@ -9,17 +9,20 @@ from app.domain.death import end_of
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.ledger import START_WINDOW_NS
+from app.domain.machine import DeathCause
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
+from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
 from app.errors import EnvironmentFault, FailureKind, Unavailable
+from app.flow._broken import over_channel
 from app.flow._claimed import (
     PATIENCE_NS,
     close,
     definition_of,
     fail,
     late_results_dropped,
+    own_exec_id,
     start_intended,
 )
 from app.ports import HostPorts, Ports
@@ -37,6 +40,8 @@ _HOST_GONE = BuildError(
 GONE_NS = 3600 * NS_PER_SECOND
 # Whoever ends a machine that is coming up, or a template, waits for the database a few times and no longer.
 LEFT_ALONE_NS = 5 * PATIENCE_NS
+# A run's own commands whose saved results stand, whatever becomes of their machine.
+DECIDING = (ExecPurpose.GRADE, ExecPurpose.TASK)
 WORKED_ON = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 
 
@@ -168,11 +173,12 @@ def _adopt_one(
         _give_up(ports, host, claimed, "its worker ended while it brought the machine up", before)
         return
     if not lives:
-        # Ended meanwhile: what its keeper wrote down says how.
+        # Ended meanwhile: what its keeper wrote down says how, and what was saved of it stands.
         ports.bells.collect(host.claim, name)
-        if host.machines.death(name) is None:
-            lost = "its worker ended, and nothing of the machine is left"
-            _give_up(ports, host, claimed, lost, before)
+        death = host.machines.death(name)
+        if not _is_decided(ports, name) and (death is None or death.cause is DeathCause.ASKED):
+            lost = EnvironmentFault(FailureKind.GUEST_LOST, "nobody saw its end", worker=before)
+            fail(ports, host, claimed, lost, Phase.COLLECT)
         return
     try:
         _take_channels(ports, host, claimed)
@@ -185,11 +191,18 @@ def _adopt_one(
     ports.bells.collect(host.claim, name)
 
 
+def _is_decided(ports: Ports, name: str) -> bool:
+    """Whether a command's saved result decides what becomes of its fork, whatever became of its machine."""
+    decide = (ports.execs.find(own_exec_id(purpose, name)) for purpose in DECIDING)
+    return any(each is not None and each.result is not None for each in decide)
+
+
 def _take_channels(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
     name = claimed.attempt.attempt_id
-    host.guest.attach(name)
-    host.guest.open(name, CHANNEL_TIMEOUT_S)
-    host.guest.allow(name, targets(claimed.run.spec, definition_of(ports, claimed)))
+    allowed = targets(claimed.run.spec, definition_of(ports, claimed))
+    over_channel(host, name, lambda: host.guest.attach(name))
+    over_channel(host, name, lambda: host.guest.open(name, CHANNEL_TIMEOUT_S))
+    over_channel(host, name, lambda: host.guest.allow(name, allowed))
 
 
 def _take_command(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> None:
@@ -199,8 +212,9 @@ def _take_command(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) 
         ports.execs.finish(claimed, replace(asked, result=ExecResult(error=refused)))
         ports.bells.woken(asked.exec_id)
         return
+    name = claimed.attempt.attempt_id
     try:
-        host.guest.end(claimed.attempt.attempt_id, asked.exec_id)
+        over_channel(host, name, lambda: host.guest.end(name, asked.exec_id))
     except EnvironmentFault as fault:
         if fault.kind is not FailureKind.EXEC_NOT_STARTED:
             raise

@@ -317,10 +317,9 @@ class World:
             self.events.ended(name, exec_id)
 
     def go_down(self) -> None:
-        """The host loses power: nothing is left of its machines."""
+        """The host loses power: nothing is left of its machines, nor of what was known of those that had ended."""
         for name, box in list(self.boxes.items()):
-            if box.death is None:
-                self.tell(name, "host", "down")
+            self.tell(name, "host", "down" if box.death is None else "down after its end")
             del self.boxes[name]
 
     def note(self, box: Box, name: str, **data: object) -> None:

@@ -123,13 +123,18 @@ def test_each_death_has_its_name(built: Stage, word: str, kind: str, blames: boo
     assert failure["task_may_have_caused"] is blames
 
 
-@pytest.mark.parametrize("word", ["oom", "victim exit 1"])
-def test_a_task_that_answers_for_its_machine_answers_for_its_memory(
-    built: Stage, word: str
-) -> None:
-    given = spec(f"1s {word}", count=1, guest_faults=GuestFaults.TASK)
+def test_a_task_that_answers_for_its_machine_answers_for_its_memory(built: Stage) -> None:
+    given = spec("1s oom", count=1, guest_faults=GuestFaults.TASK)
     fork = only(built.run_until_final(built.start(given)))
     assert (fork["outcome"], fork["reward"]) == ("failed", 0.0)
+
+
+def test_a_victim_outside_of_the_command_is_its_environments_whoever_answers_for_guests(
+    built: Stage,
+) -> None:
+    given = spec("1s victim exit 1", count=1, guest_faults=GuestFaults.TASK)
+    fork = only(built.run_until_final(built.start(given)))
+    assert (fork["outcome"], fork["reward"]) == ("env_failed", None)
 
 
 def test_a_panic_for_memory_shows_the_kernel_s_own_sentence(built: Stage) -> None:

@@ -1,0 +1,90 @@
+"""A channel of a machine broke: it is tried again where the guest answers, else what was behind it is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from app.domain.machine import Death, DeathCause
+from app.domain.run import Claimed
+from app.errors import EnvironmentFault, FailureKind
+from app.ports import HostPorts, Ports
+
+PING_TIMEOUT_S = 10.0
+# A channel that breaks though the guest answers is no end of anything: so often in all it is tried.
+CHANNEL_TRIES = 3
+CHANNEL_FAULTS = frozenset({FailureKind.GUEST_LOST, FailureKind.GUEST_HUNG})
+# What is left of machines whose host went down under them.
+LEFT_BEHIND = frozenset({None, DeathCause.KEEPER_LOST, DeathCause.ASKED})
+
+T = TypeVar("T")
+
+
+def over_channel(host: HostPorts, name: str, act: Callable[[], T]) -> T:
+    """Do what is safe twice over a machine's channel; again, a few times, if that broke and the guest answers.
+
+    Raises what `act` raises.
+    """
+    for _ in range(CHANNEL_TRIES - 1):
+        try:
+            return act()
+        except EnvironmentFault as fault:
+            if fault.kind not in CHANNEL_FAULTS or not answers(host, name):
+                raise
+    return act()
+
+
+def answers(host: HostPorts, name: str) -> bool:
+    """Whether a machine lives and its guest answers."""
+    if host.machines.death(name) is not None:
+        return False
+    try:
+        host.guest.ping(name, PING_TIMEOUT_S)
+    except EnvironmentFault:
+        return False
+    return True
+
+
+def seen_behind(
+    ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault
+) -> EnvironmentFault:
+    """What broke a channel, where it was not the guest: its host, the host's disk, or a worker of ours."""
+    name = claimed.attempt.attempt_id
+    if fault.kind not in CHANNEL_FAULTS:
+        return fault
+    death = host.machines.death(name)
+    cause = None if death is None else death.cause
+    seen = {"met": fault.message, **fault.evidence}
+    if claimed.attempt.boot_id != ports.clock.boot_id() and cause in LEFT_BEHIND:
+        return EnvironmentFault(FailureKind.HOST_LOST, "its host was started anew", **seen)
+    if cause is DeathCause.ASKED:
+        why = "its worker ended the machine, and could not say why"
+        return EnvironmentFault(FailureKind.WORKER_LOST, why, **seen)
+    if death is None and name not in host.machines.known():
+        why = "its worker ended, and nothing of the machine is left"
+        return EnvironmentFault(FailureKind.WORKER_LOST, why, **seen)
+    return full_disk(host, name) or fault
+
+
+def full_disk(host: HostPorts, name: str) -> EnvironmentFault | None:
+    """A machine whose overlay found no room stands still, and its command's clock with it: no end would ever come."""
+    for event in host.machines.events(name):
+        if event.name == "BLOCK_IO_ERROR" and event.data.get("nospace"):
+            return EnvironmentFault(
+                FailureKind.HOST_DISK_FULL,
+                "the host's disk is full: the machine was stopped at a write",
+                event=event.data,
+            )
+    return None
+
+
+def death_behind(host: HostPorts, name: str, fault: EnvironmentFault) -> Death | None:
+    """A broken channel says nothing by itself: what the keeper and the monitor saw of the machine names the fault.
+
+    A machine that lives and does not answer is ended for that. Any other fault that we ended the machine for keeps
+    its own name.
+    """
+    if fault.kind in CHANNEL_FAULTS:
+        return host.machines.kill(name)
+    death = host.machines.death(name)
+    return None if death is not None and death.cause is DeathCause.ASKED else death
