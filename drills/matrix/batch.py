@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from drills.matrix.case import Case, Expect, Terms
+from drills.matrix.case import PLAIN, Case, Expect, Terms
 from drills.matrix.judge import HELD_SIBLINGS, SIBLINGS, seen_of, wrong_forks, wrong_run
 from drills.matrix.scene import NotCaused, Scene
 from drills.rig import Rig
@@ -114,7 +114,8 @@ def _by_terms(cases: Iterable[Case]) -> list[Batch]:
 def _groups(batch: Batch, servers: Mapping[str, str]) -> list[Group]:
     """Each case's forks, then the siblings, which fork what the first case forks that has no template of its own."""
     siblings_s = max(case.siblings_s for case in batch.cases)
-    template = min((case.template for case in batch.cases), key=lambda each: len(each.name))
+    sound = [case.template for case in batch.cases if not case.template.doomed] or [PLAIN]
+    template = min(sound, key=lambda each: len(each.name))
     groups = [
         Group(
             snapshot=case.template.name,

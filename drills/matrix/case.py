@@ -113,6 +113,8 @@ class Template:
     """A snapshot that cases fork. What a case's `hook` and `test` say is run by its hook and its own test.
 
     `programs` are C sources of this package, by name: compiled for the guest and put into its `/bin`.
+
+    A `doomed` one is spoilt by its cases, so no sibling forks it.
     """
 
     name: str = "matrix"
@@ -122,6 +124,7 @@ class Template:
     memory_mib: int = 128
     disk_gib: int = 1
     test_timeout_s: float = 8.0
+    doomed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from drills.matrix.case import Template
+from drills.matrix.case import PLAIN, Template
 from drills.rig import Rig
 from promigence.types import Definition
 
@@ -19,10 +19,13 @@ _SOURCES = Path(__file__).parent
 
 def build(rig: Rig, templates: Iterable[Template]) -> None:
     """Build them side by side. Raises PromigenceError, subprocess.SubprocessError."""
+    wanted = dict.fromkeys(templates)
+    if all(each.doomed for each in wanted):
+        wanted[PLAIN] = None  # for the siblings
     with tempfile.TemporaryDirectory(prefix="promigence-matrix-") as programs:
         builds = [
             rig.client.snapshots.build(_definition(each, Path(programs)), wait=False)
-            for each in dict.fromkeys(templates)
+            for each in wanted
         ]
     for build_id in builds:
         rig.client.snapshots.wait(build_id, BUILD_WITHIN_S)
