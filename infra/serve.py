@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from app.api.main import create_api
 from app.ports import Ports
 from infra import wiring
+from infra.metrics import Guarded
 from infra.settings import Settings
 
 # A long poll lasts 25 s at most; a client that is cut off asks again.
@@ -37,7 +38,7 @@ def application(settings: Settings) -> Iterator[FastAPI]:
     """The API over its ports. The subscription for wake-ups lives as long as the event loop that serves it."""
     spool = settings.dir / "spool"
     spool.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with wiring.control(settings) as control:
+    with wiring.control(settings, "api") as control:
         wakes = wiring.wakes(settings)
 
         @asynccontextmanager
@@ -50,6 +51,10 @@ def application(settings: Settings) -> Iterator[FastAPI]:
         probes = {"database": lambda: _ask(control.ports), "queue": control.bells.ping}
         api = create_api(control.ports, wakes, spool=spool, probes=probes)
         api.router.lifespan_context = serving
+        control.metrics.watch_rows(control.census)
+        if settings.scrape_token is not None:
+            # Outermost: neither keys nor envelope are for a scraper.
+            api.add_middleware(Guarded, text=control.metrics.text, token=settings.scrape_token)
         yield api
 
 

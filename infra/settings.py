@@ -66,6 +66,11 @@ class Settings(BaseSettings):
     flower_port: Port = 5555
     flower_user: str = "promigence"
     flower_password: SecretStr | None = None
+    # Who has it may read `/metrics` of the API, and of the workers on ports of their own; without it nobody may.
+    metrics_token: SecretStr | None = None
+    metrics_host: str = "127.0.0.1"
+    worker_metrics_port: Port = 9464
+    billing_metrics_port: Port = 9465
 
     @model_validator(mode="after")
     def _resolve(self) -> Self:
@@ -106,6 +111,12 @@ class Settings(BaseSettings):
     def database_file(self) -> Path:
         """Where the embedded database is, unless `database_url` names another."""
         return self.dir / "promigence.db"
+
+    @property
+    def scrape_token(self) -> str | None:
+        """What `/metrics` is opened with; an empty one opens nothing."""
+        token = self.metrics_token
+        return (token.get_secret_value() or None) if token is not None else None
 
     @property
     def tick_file(self) -> Path:

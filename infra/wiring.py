@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from app.domain.census import Census
 from app.errors import Unavailable
 from app.ports import GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
@@ -24,6 +25,7 @@ from infra.guest import SshGuest
 from infra.image.images import LocalImages
 from infra.leaks.host import HostTraces
 from infra.leaks.queue import QueueTraces
+from infra.metrics import Metrics, served
 from infra.qemu.fingerprint import survey
 from infra.qemu.machines import QemuMachines
 from infra.queue import CeleryBells, RedisWakes, celery, redis_url
@@ -36,13 +38,15 @@ from infra.store import Stores, create_store
 class Control:
     """What every process of the deployment has; `bells` again as itself, for the liveness of workers.
 
-    `rows` and `queue` show what leaked there.
+    `rows` and `queue` show what leaked there. `metrics` are this process's own; `census` counts what stands in the rows.
     """
 
     ports: Ports
     bells: CeleryBells
     rows: RowLeaks
     queue: QueueTraces
+    metrics: Metrics
+    census: Callable[[], Census]
 
 
 def migrate(settings: Settings) -> None:
@@ -55,10 +59,14 @@ def migrate(settings: Settings) -> None:
 
 
 @contextmanager
-def control(settings: Settings) -> Iterator[Control]:
-    """The control plane's ports, open until the end of the block. Raises Unavailable(database_away)."""
+def control(settings: Settings, component: str = "command") -> Iterator[Control]:
+    """The control plane's ports, open until the end of the block; `component` is what its metrics call it.
+
+    Raises Unavailable(database_away).
+    """
+    metrics = Metrics(component)
     with ExitStack() as opened:
-        store = _store(settings)
+        store = _store(settings, metrics)
         opened.callback(store.close)
         bells = CeleryBells(celery(settings.broker_url), at_once=settings.forks_at_once)
         opened.callback(bells.close)
@@ -84,10 +92,18 @@ def control(settings: Settings) -> Iterator[Control]:
             limits=Limits(
                 max_forks_per_run=settings.max_forks_per_run, egress=settings.egress_allow
             ),
+            measures=metrics,
         )
         queue = QueueTraces(redis_url(settings.broker_url))
         opened.callback(queue.close)
-        yield Control(ports, bells, store.leaks, queue)
+        yield Control(ports, bells, store.leaks, queue, metrics, store.census.take)
+
+
+@contextmanager
+def scraped(settings: Settings, metrics: Metrics, port: int) -> Iterator[None]:
+    """Inside, whoever has the token may read these metrics on a port of their own."""
+    with served(metrics.text, settings.metrics_host, port, settings.scrape_token):
+        yield
 
 
 def traces(settings: Settings, pids: Iterable[int] | None = None) -> HostTraces:
@@ -139,6 +155,8 @@ def _control_plane(settings: Settings) -> tuple[str, ...]:
     return (
         f"{settings.api_host}:{settings.api_port}",
         f"{settings.flower_host}:{settings.flower_port}",
+        f"{settings.metrics_host}:{settings.worker_metrics_port}",
+        f"{settings.metrics_host}:{settings.billing_metrics_port}",
         *(f"{url.hostname}:{url.port or _port_of(url.scheme)}" for url in urls if url.hostname),
     )
 
@@ -183,10 +201,12 @@ def _time_passing(world: World) -> Iterator[None]:
         thread.join(timeout=5)
 
 
-def _store(settings: Settings) -> Stores:
+def _store(settings: Settings, metrics: Metrics | None = None) -> Stores:
     secret = settings.key_secret
     return create_store(
-        settings.database, key_secret=secret.get_secret_value().encode() if secret else None
+        settings.database,
+        key_secret=secret.get_secret_value().encode() if secret else None,
+        heard=metrics.heard if metrics else None,
     )
 
 

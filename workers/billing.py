@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from app.domain.measure import Step
 from app.flow import bill, recover
 from app.ports import Ports
 from workers.pace import stamp, steadily
@@ -55,11 +56,14 @@ def _tick(ports: Ports, tick_file: Path) -> None:
     With the database away none had, and nothing is stamped.
     """
     failed: ExceptionGroup[Exception] | None = None
+    began_ns = ports.clock.boot_ns()
     try:
         bill.tick(ports)
     except ExceptionGroup as some:
         failed = some
     recover.tick(ports)
-    stamp(tick_file, ports.clock.boot_ns())
+    ended_ns = ports.clock.boot_ns()
+    ports.measures.took(Step.BILLING_TICK, ended_ns - began_ns)
+    stamp(tick_file, ended_ns)
     if failed is not None:
         raise failed

@@ -6,6 +6,7 @@ import structlog
 
 from app.ids import new_id
 from infra import wiring
+from infra.metrics import served
 from infra.settings import Settings
 from workers.celery_app import work, worker_app
 from workers.gate import Gate
@@ -26,7 +27,11 @@ def run(settings: Settings, pulse_fd: int | None = None) -> None:
     can run here.
     """
     claim = new_id("claim")
-    with wiring.control(settings) as control, counted(control.ports, claim):
+    with (
+        wiring.control(settings, "worker") as control,
+        wiring.scraped(settings, control.metrics, settings.worker_metrics_port),
+        counted(control.ports, claim),
+    ):
         ringer = Ringer(control.bells, claim)
         with wiring.host(settings, claim, ringer) as host:
             fingerprint = host.machines.fingerprint()
@@ -44,6 +49,7 @@ def run(settings: Settings, pulse_fd: int | None = None) -> None:
             presence = Presence(bench)
             presence.begin()
             app = worker_app(settings, bench)
-            with pulsing(bench, pulse_fd), looked_after(bench, presence, wiring.traces(settings)):
+            leaks = (wiring.traces(settings), control.metrics.leaked)
+            with pulsing(bench, pulse_fd), looked_after(bench, presence, *leaks):
                 work(app, settings, bench, presence)
         ringer.close()

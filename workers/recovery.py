@@ -15,7 +15,7 @@ from app.ports.leaks import Traces
 from workers.pace import steadily
 from workers.peers import Peers
 from workers.presence import Presence
-from workers.reaping import REAP_PERIOD_S, host_reaper
+from workers.reaping import REAP_PERIOD_S, Count, host_reaper, uncounted
 from workers.tasks import Workbench
 
 SWEEP_PERIOD_S = 5.0
@@ -46,7 +46,9 @@ class Adoption:
 
 
 @contextmanager
-def looked_after(bench: Workbench, presence: Presence, traces: Traces) -> Iterator[None]:
+def looked_after(
+    bench: Workbench, presence: Presence, traces: Traces, count: Count = uncounted
+) -> Iterator[None]:
     """Adopt what is left of others; inside, keep leases, obey wishes, and reap what no row owns.
 
     The host is registered, and this process among its workers.
@@ -61,7 +63,7 @@ def looked_after(bench: Workbench, presence: Presence, traces: Traces) -> Iterat
         _pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S),
         _pace("selftest", lambda: _self_test(bench), stop, SWEEP_PERIOD_S),
         _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
-        _pace("reap", host_reaper(ports, host, traces).turn, stop, REAP_PERIOD_S),
+        _pace("reap", host_reaper(ports, host, traces, count).turn, stop, REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.

@@ -173,14 +173,16 @@ def worker(
 def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery."""
     from infra import wiring
+    from infra.metrics import served
     from workers import billing as worker
     from workers.reaping import deployment_reaped
 
     settings = _process(directory)
     stop = worker.until_told_to_stop()
     with (
-        wiring.control(settings) as control,
-        deployment_reaped(control.ports, control.rows, control.queue),
+        wiring.control(settings, "billing") as control,
+        wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
+        deployment_reaped(control.ports, control.rows, control.queue, control.metrics.leaked),
     ):
         worker.run(control.ports, control.bells, settings.tick_file, stop)
 

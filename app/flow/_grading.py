@@ -12,6 +12,7 @@ from app.domain.failure import Phase
 from app.domain.fork import EndReason
 from app.domain.grade import RESULT_LIMIT_BYTES, Grade, Told, crash_of, grade_of, no_grade, parse
 from app.domain.machine import CommandEnd
+from app.domain.measure import Step
 from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, Result
 from app.errors import BadRequest, EnvironmentFault, FailureKind, TooLarge
 from app.flow._attribution import environment_fault, evidence_of
@@ -33,7 +34,8 @@ def settle_grade(
         fail(ports, host, claimed, found, Phase.GRADE, result=result)
         return
     kept = replace(exec_result(ports, end), grade=found)
-    ports.execs.finish(claimed, replace(ended, result=kept))
+    if ports.execs.finish(claimed, replace(ended, result=kept)):
+        ports.measures.took(Step.EXEC, end.duration_ns)
     after_grade(ports, host, claimed, kept)
 
 

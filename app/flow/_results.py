@@ -7,6 +7,7 @@ import io
 from dataclasses import replace
 
 from app.domain.machine import OUTPUT_LIMIT_BYTES, CommandEnd
+from app.domain.measure import Step
 from app.domain.run import Blob, Claimed, Exec, ExecResult
 from app.errors import EnvironmentFault, Unavailable
 from app.ports import Ports
@@ -21,6 +22,7 @@ def settle_held(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) ->
     """Store the result, then wake who waits for it. Twice is safe."""
     ended = replace(asked, result=exec_result(ports, end, HELD_ROW_BYTES))
     if ports.execs.finish(claimed, ended):
+        ports.measures.took(Step.EXEC, end.duration_ns)
         ports.bells.woken(asked.exec_id)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
 from app.domain.machine import CommandEnd, DeathCause
+from app.domain.measure import Step
 from app.domain.run import (
     Attempt,
     Claimed,
@@ -205,7 +206,8 @@ def _after_task(ports: Ports, host: HostPorts, claimed: Claimed, result: ExecRes
 def _saved(ports: Ports, claimed: Claimed, ended: Exec, end: CommandEnd) -> ExecResult:
     """Save a result before its machine is ended: it outlives whatever happens between the two."""
     kept = exec_result(ports, end)
-    ports.execs.finish(claimed, replace(ended, result=kept))
+    if ports.execs.finish(claimed, replace(ended, result=kept)):
+        ports.measures.took(Step.EXEC, end.duration_ns)
     return kept
 
 

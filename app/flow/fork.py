@@ -9,6 +9,7 @@ from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsoun
 from app.domain.failure import Phase
 from app.domain.ledger import START_WINDOW_NS
 from app.domain.machine import Deadline, tail
+from app.domain.measure import Step as Measured
 from app.domain.run import Claimed, ExecPurpose, ExecSpec
 from app.domain.spec import command, targets
 from app.errors import Conflict, EnvironmentFault, FailureKind, Unavailable
@@ -67,11 +68,13 @@ def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
         launch(ports, host, claimed, ExecPurpose.TEST, definition_of(ports, claimed).test)
 
 
-def _restore(_: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
+def _restore(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     attempt = claimed.attempt
     bundle = host.bundles.open(claimed.fork.bundle_id)
     deadline = Deadline(attempt.deadline_boot_ns, attempt.opened_boot_ns + START_WINDOW_NS)
+    began_ns = ports.clock.boot_ns()
     host.machines.restore(attempt.attempt_id, bundle, deadline)
+    ports.measures.took(Measured.RESTORE, ports.clock.boot_ns() - began_ns)
     return claimed
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.domain.rates import RateCard
 from app.ports.bells import Bells
 from app.ports.callers import Keys, Projects, Receipts
+from app.ports.measures import Measures, Unmeasured
 from app.ports.meters import Meters
 from app.ports.store import (
     Attempts,
@@ -36,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What every process of the deployment has: rows, bells, clock, blobs, prices, limits."""
+    """What every process of the deployment has: rows, bells, clock, blobs, prices, limits, measures."""
 
     keys: Keys
     projects: Projects
@@ -57,6 +58,7 @@ class Ports:
     rates: RateCard
     images: Images
     limits: Limits
+    measures: Measures = field(default_factory=Unmeasured)
 
 
 @dataclass(frozen=True, slots=True)

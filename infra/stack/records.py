@@ -36,6 +36,16 @@ class Places:
         return self.directory / "env"
 
     @property
+    def scrapes(self) -> Path:
+        """For a Prometheus of the operator's: where this stack's metrics are, as a configuration of its own."""
+        return self.directory / "prometheus.yml"
+
+    @property
+    def metrics_token(self) -> Path:
+        """What that Prometheus sends; it outlives the stack, as its configuration does."""
+        return self.directory / "metrics.token"
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 
@@ -112,7 +122,7 @@ def make_directories(places: Places) -> None:
 
 def remove_running(places: Places) -> None:
     """Remove all that only a running stack has. Twice is safe."""
-    for path in (places.environment, places.processes, places.identity):
+    for path in (places.environment, places.scrapes, places.processes, places.identity):
         path.unlink(missing_ok=True)
     shutil.rmtree(places.run_dir, ignore_errors=True)
     try:

@@ -41,6 +41,7 @@ from sqlalchemy.exc import (
     TimeoutError as PoolTimeout,
 )
 
+from app.domain.event import Event
 from app.errors import BadRequest, PromigenceError, Unavailable
 
 SQLITE_WAIT_S = 20.0
@@ -69,20 +70,29 @@ WRONG_TRANSACTION = "25"
 # Both databases take more parameters in one statement; a page of this size keeps statements in their caches.
 PAGE = 500
 
+# Under this name a write transaction's connection keeps the events that were told in it.
+TOLD = "told"
+
 NowNs = Callable[[], int]
+Heard = Callable[[Sequence[Event]], None]
 AnyRow = Row[*tuple[Any, ...]]
 S = TypeVar("S", bound=Select[*tuple[Any, ...]])
 T = TypeVar("T")
 
 
 class Database:
-    """Transactions on one database. `now_ns` replaces its clock, for tests."""
+    """Transactions on one database. `now_ns` replaces its clock, for tests; `heard` gets the events of each that is
+    committed, and must not raise.
+    """
 
-    def __init__(self, url: str, now_ns: NowNs | None = None) -> None:
+    def __init__(
+        self, url: str, now_ns: NowNs | None = None, heard: Heard | None = None
+    ) -> None:
         self.engine = _engine(make_url(url))
         self._reading = self.engine.execution_options(reading=True, **_snapshots(self.engine))
         self._writer = threading.Lock() if self.engine.dialect.name == "sqlite" else None
         self._now_ns = now_ns
+        self._heard = heard
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -100,10 +110,15 @@ class Database:
         `lock_wait_ms` bounds the wait for each row that others hold, where that is less than `POSTGRES_LIMITS` allow:
         for those who have other rows to see to, and come again. Raises Unavailable(database_busy) when it is over.
         """
+        told: list[Event] = []
         with _translated(), self._turn(), self.engine.begin() as connection:
+            # A connection is used again, after transactions that were undone too.
+            connection.info[TOLD] = told
             if lock_wait_ms is not None and connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock_wait_ms}")
             yield connection
+        if self._heard is not None and told:
+            self._heard(told)
 
     @contextmanager
     def exclusive(self) -> Iterator[Connection]:

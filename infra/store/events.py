@@ -17,7 +17,7 @@ from app.domain.event import Event, EventKind, bounded
 from app.domain.run import Fork, Run, RunState
 from app.errors import NotFound
 from infra.store.each import add_each
-from infra.store.engine import pages
+from infra.store.engine import TOLD, pages
 from infra.store.rows import columns_of, insert_all, noun_of
 from infra.store.tables import events, runs
 
@@ -33,6 +33,7 @@ def tell(at: Connection, now_ns: int, told: Sequence[Event]) -> None:
         for event in told
     ]
     insert_all(at, events, [columns_of(row) for row in rows])
+    at.info.setdefault(TOLD, []).extend(rows)
 
 
 def of_fork(

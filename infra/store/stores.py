@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from infra.store.attempts import Attempts
 from infra.store.builds import Builds
-from infra.store.engine import Database, NowNs
+from infra.store.census import Censuses
+from infra.store.engine import Database, Heard, NowNs
 from infra.store.execs import Execs
 from infra.store.hosts import Hosts
 from infra.store.keys import Keys
@@ -41,6 +42,7 @@ class Stores:
     usage: Usage
     leaks: RowLeaks
     workers: Workers
+    census: Censuses
 
     def migrate(self) -> None:
         """Bring the schema up to this release's. Twice is safe, also at the same time. Raises Unavailable."""
@@ -52,15 +54,20 @@ class Stores:
 
 
 def create_store(
-    url: str, *, key_secret: bytes | None = None, now_ns: NowNs | None = None
+    url: str,
+    *,
+    key_secret: bytes | None = None,
+    now_ns: NowNs | None = None,
+    heard: Heard | None = None,
 ) -> Stores:
     """A store on `sqlite:///path`, `sqlite:///:memory:` or `postgresql+psycopg://...`; nothing is opened yet.
 
     `key_secret` is the deployment's secret under which keys are hashed; a process that neither makes nor checks keys
-    needs none. `now_ns` stands in for the database's clock (ns since the epoch), for tests.
+    needs none. `now_ns` stands in for the database's clock (ns since the epoch), for tests. `heard` gets the events of
+    each transaction once it is committed.
     Raises ValueError for another kind of URL.
     """
-    database = Database(url, now_ns)
+    database = Database(url, now_ns, heard)
     return Stores(
         database=database,
         keys=Keys(database, key_secret),
@@ -77,4 +84,5 @@ def create_store(
         usage=Usage(database),
         leaks=RowLeaks(database),
         workers=Workers(database),
+        census=Censuses(database),
     )

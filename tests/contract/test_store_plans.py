@@ -25,7 +25,7 @@ from tests.contract.rows import Rows
 MAY_BE_SCANNED = re.compile(
     r"SCAN (host|project|snapshot|anon_1|\(subquery-\d+\))(?!\w)|SCAN \w+ USING (COVERING )?INDEX "
     r"(ix_attempt_open|ix_attempt_open_of_host|ux_attempt_open_of_fork|ix_build_unsettled|ix_fork_queued|"
-    r"ix_run_active)$"
+    r"ix_run_active|ix_fork_live_of_run|ix_exec_unfinished)$"
 )
 
 
@@ -84,6 +84,7 @@ def _live_through_everything(rows: Rows) -> None:
     store.hosts.waiting(10)
     store.hosts.placed()
     store.hosts.list()
+    store.census.take()
     store.hosts.unassign_dead()
     store.runs.list(a.PROJECT, {"step": "1"}, 10, held.run.run_id)
     store.runs.tallies((held.run.run_id,))

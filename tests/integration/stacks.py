@@ -27,7 +27,7 @@ DEFINITION: Definition = {
 }
 # What stays of a stack that is down: data, and the settings that it is read by.
 STAYS = {
-    *("promigence.db", "key.secret", "settings.json", "lock"),
+    *("promigence.db", "key.secret", "metrics.token", "settings.json", "lock"),
     *("blobs", "bundles", "spool", "machines", "logs"),
 }
 

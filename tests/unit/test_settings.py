@@ -150,3 +150,11 @@ def test_a_rate_card_is_a_word_or_a_file_whose_path_holds_everywhere(
     monkeypatch.chdir("/")
     (tmp_path / SETTINGS_FILE).write_text(as_json(settings))
     assert load(tmp_path).rate_card == settings.rate_card
+
+
+@pytest.mark.parametrize(("given", "token"), [(None, None), ("", None), ("t" * 32, "t" * 32)])
+def test_an_empty_token_opens_no_metrics(
+    given: str | None, token: str | None, tmp_path: Path
+) -> None:
+    secret = None if given is None else SecretStr(given)
+    assert Settings(dir=tmp_path, metrics_token=secret).scrape_token == token

@@ -33,7 +33,14 @@ from workers.watch import Deaf
 SUPERVISOR_PATIENCE_S = 45.0
 SWEEPS = 3
 DATA = (
-    *("promigence.db", "promigence.db-wal", "promigence.db-shm", "key.secret", SETTINGS_FILE),
+    *(
+        "promigence.db",
+        "promigence.db-wal",
+        "promigence.db-shm",
+        "key.secret",
+        "metrics.token",
+        SETTINGS_FILE,
+    ),
     *("blobs", "bundles", "spool", "machines", "logs"),
 )
 

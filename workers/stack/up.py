@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import shlex
 import socket
@@ -114,6 +115,7 @@ def _bring_up(places: Places, wanted: Wanted, say: Say) -> Settings:
         )
     if ailing:
         raise Unavailable("stack_not_ready", _complaint(places, ailing), parts=ailing)
+    write_private(places.scrapes, _scrapes(places, settings))
     write_private(places.environment, _environment(settings, api_key))
     return settings
 
@@ -134,14 +136,16 @@ def _settings(places: Places, wanted: Wanted) -> Settings:
         "api_port": _free_port(),
         "flower_port": _free_port(),
         "flower_password": SecretStr(secrets.token_urlsafe(24)),
-        "key_secret": asked.key_secret or _kept_secret(places),
+        "worker_metrics_port": _free_port(),
+        "billing_metrics_port": _free_port(),
+        "metrics_token": asked.metrics_token or _kept_token(places),
+        "key_secret": asked.key_secret or _kept(places.directory / "key.secret"),
     }
     return asked.model_copy(update=own)
 
 
-def _kept_secret(places: Places) -> SecretStr:
-    """What API keys are hashed with outlives a stack, as their hashes do."""
-    path = places.directory / "key.secret"
+def _kept(path: Path) -> SecretStr:
+    """What outlives a stack: what API keys are hashed with, as their hashes do, and what an operator's Prometheus sends."""
     if not path.exists():
         write_private(path, secrets.token_hex(32))
     return SecretStr(path.read_text())
@@ -200,6 +204,23 @@ def _environment(settings: Settings, api_key: str) -> str:
         "FLOWER_URL": f"http://{credentials}@127.0.0.1:{settings.flower_port}",
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in lines.items())
+
+
+def _scrapes(places: Places, settings: Settings) -> str:
+    """JSON is YAML too, and needs no quoting of ours."""
+    targets = {
+        "api": f"{settings.api_host}:{settings.api_port}",
+        "worker": f"{settings.metrics_host}:{settings.worker_metrics_port}",
+        "billing": f"{settings.metrics_host}:{settings.billing_metrics_port}",
+    }
+    job = {
+        "job_name": "promigence",
+        "authorization": {"credentials_file": str(places.metrics_token)},
+        "static_configs": [
+            {"targets": [target], "labels": {"component": name}} for name, target in targets.items()
+        ],
+    }
+    return json.dumps({"scrape_configs": [job]}, indent=2) + "\n"
 
 
 def _complaint(places: Places, ailing: dict[str, str]) -> str:
