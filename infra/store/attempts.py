@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from app.domain import ledger
 from app.domain.checks import Check
@@ -18,25 +18,23 @@ from app.ids import new_id
 from infra.store import closing as ends
 from infra.store import keeping
 from infra.store.ending import end_waiting
-from infra.store.engine import BRIEFLY_MS, Database, insert_new, locked
+from infra.store.engine import BRIEFLY_MS, Database, insert_new
 from infra.store.events import of_fork, tell
-from infra.store.fence import held, held_in_turn
+from infra.store.fence import held
 from infra.store.money import Entry, book
 from infra.store.rows import (
     claimed_of,
     columns_of,
     find_attempt,
+    find_run,
     fork_of,
     lock_forks,
     lock_run,
-    lock_runs,
     noun_of,
     save,
 )
 from infra.store.schema import LedgerKind
 from infra.store.tables import attempts, forks, hosts, is_live, is_open, is_queued, samples
-
-FIRST_COME = (forks.c.queued_ns, forks.c.index)
 
 
 class Attempts:
@@ -56,30 +54,27 @@ class Attempts:
     ) -> Claimed | None:
         while True:
             with self._database.write() as at:
-                run_id = _next_run(at, host_id, fork_id)
-                if run_id is None:
-                    return None
-                run = lock_run(at, run_id)
                 if at_once is not None and _coming_up(at, host_id) >= at_once:
                     return None
-                fork = _next_queued(at, run_id, host_id, fork_id)
+                fork = _next_queued(at, host_id, fork_id)
                 if fork is None:
-                    continue  # others took the last of this run while it was waited for
+                    return None
                 if _may_start(fork):
                     now_ns = self._database.now_ns(at)
-                    return _open(at, run, fork, claim, boot_id, opened_boot_ns, now_ns)
+                    return _open(at, fork, claim, boot_id, opened_boot_ns, now_ns)
+            # Ending a fork takes its run's lock, which comes before the fork's: so in a transaction of its own.
             self._fund_or_end(fork)
 
     def checking(self, claimed: Claimed, checks: tuple[Check, ...], sample: str) -> Claimed:
         with self._database.write() as at:
-            fork, attempt = held_in_turn(at, claimed)
+            fork, attempt = held(at, claimed)
             if fork.state is ForkState.CHECKING:
                 return Claimed(attempt, fork, claimed.run)
             _keep_sample(at, attempt, sample)
             new = replace(fork, state=move(fork.state, ForkState.CHECKING), checks=checks)
             save(at, forks, "fork_id", fork, new)
             told = of_fork(EventKind.CHECKING, new, checks=_names(checks))
-            tell(at, self._database.now_ns(at), [told])
+            tell(at, [told])
         return Claimed(attempt, new, claimed.run)
 
     def checked(self, claimed: Claimed, checks: tuple[Check, ...]) -> Claimed:
@@ -91,7 +86,7 @@ class Attempts:
 
     def ready(self, claimed: Claimed, ready_boot_ns: int, checks: tuple[Check, ...]) -> Claimed:
         with self._database.write() as at:
-            fork, attempt = held_in_turn(at, claimed)
+            fork, attempt = held(at, claimed)
             if fork.state is ForkState.READY:
                 return Claimed(attempt, fork, claimed.run)
             now_ns = self._database.now_ns(at)
@@ -103,12 +98,12 @@ class Attempts:
             save(at, attempts, "attempt_id", attempt, verified, ready_ns=now_ns)
             seconds = (ready_boot_ns - attempt.opened_boot_ns) / NS_PER_SECOND
             told = of_fork(EventKind.READY, new, checks=_names(checks), seconds=seconds)
-            tell(at, now_ns, [told])
+            tell(at, [told])
         return Claimed(verified, new, claimed.run)
 
     def keep(self, claimed: Claimed, verdict: Verdict) -> bool:
         with self._database.write() as at:
-            return keeping.keep(at, claimed, verdict, self._database.now_ns(at))
+            return keeping.keep(at, claimed, verdict)
 
     def close(
         self, claimed: Claimed, closing: Closing, more_forks: tuple[Fork, ...] = ()
@@ -142,17 +137,13 @@ class Attempts:
         if of is not None:
             named.append(attempts.c.claim == of)
         with self._database.write() as at:
-            seen = find_attempt(at, attempt_id)
-            if seen is None:
-                return None
-            lock_runs(at, (seen.run_id,))
             adopted = at.execute(update(attempts).where(*named).values(claim=claim))
             attempt = find_attempt(at, attempt_id)
             if adopted.rowcount == 0 or attempt is None:
                 return None
             (claimed,) = claimed_of(at, (attempt,))
             told = of_fork(EventKind.ADOPTED, claimed.fork, worker=claim)
-            tell(at, self._database.now_ns(at), [told])
+            tell(at, [told])
             return claimed
 
     def overdue(self) -> tuple[Attempt, ...]:
@@ -203,31 +194,23 @@ def _coming_up(at: Connection, host_id: str) -> int:
     return int(at.execute(count).scalar_one())
 
 
-def _next_run(at: Connection, host_id: str, fork_id: str | None) -> str | None:
-    """The run whose fork is next here. Its lock comes before the fork's, so it is looked for without any."""
-    next_fork = select(forks.c.run_id).where(*_waits_here(host_id, fork_id)).order_by(*FIRST_COME)
-    row = at.execute(next_fork.limit(1)).one_or_none()
-    return None if row is None else str(row.run_id)
+def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | None:
+    """The next fork placed here that no other worker is claiming; a template only by its id.
 
-
-def _next_queued(at: Connection, run_id: str, host_id: str, fork_id: str | None) -> Fork | None:
-    """The next fork of a locked run that waits here."""
-    here = (*_waits_here(host_id, fork_id), forks.c.run_id == run_id)
-    next_fork = select(forks).where(*here).order_by(*FIRST_COME).limit(1)
-    row = at.execute(locked(next_fork)).one_or_none()
-    return None if row is None else fork_of(row)
-
-
-def _waits_here(host_id: str, fork_id: str | None) -> tuple[ColumnElement[bool], ...]:
-    """Placed here; a template only by its id.
-
-    Nothing on a host in quarantine: what is placed there is about to be taken off it.
+    None on a host in quarantine: what is placed there is about to be taken off it.
     """
     chosen = forks.c.role == Role.FORK if fork_id is None else forks.c.fork_id == fork_id
     shut = select(hosts.c.host_id).where(
         hosts.c.host_id == host_id, hosts.c.quarantine.is_not(None)
     )
-    return forks.c.host_id == host_id, is_queued, chosen, ~shut.exists()
+    row = at.execute(
+        select(forks)
+        .where(forks.c.host_id == host_id, is_queued, chosen, ~shut.exists())
+        .order_by(forks.c.queued_ns, forks.c.index)
+        .limit(1)
+        .with_for_update(key_share=True, skip_locked=True)
+    ).one_or_none()
+    return None if row is None else fork_of(row)
 
 
 def _may_start(fork: Fork) -> bool:
@@ -237,7 +220,6 @@ def _may_start(fork: Fork) -> bool:
 
 def _open(
     at: Connection,
-    run: Run,
     fork: Fork,
     claim: str,
     boot_id: str,
@@ -245,6 +227,7 @@ def _open(
     now_ns: int,
 ) -> Claimed:
     assert fork.host_id is not None  # it was chosen by its host
+    run = find_run(at, fork.run_id)
     rate = run.quote.rate.micros_per_hour
     attempt = Attempt(
         attempt_id=new_id("att"),
@@ -271,7 +254,7 @@ def _open(
     save(at, forks, "fork_id", fork, new)
     lease_seconds = attempt.lease_ns / NS_PER_SECOND
     opened = of_fork(EventKind.RESTORING, new, attempt=attempt.number, lease_seconds=lease_seconds)
-    tell(at, now_ns, [opened])
+    tell(at, [opened])
     return Claimed(attempt, new, run)
 
 

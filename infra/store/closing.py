@@ -164,7 +164,7 @@ def _close(
     if reason is EndReason.COMMAND_SHUT_DOWN:
         _end_by_shutdown(at, ending.attempt, closing.result)
     lost = _lose_execs(at, ending.attempt, lost_by)
-    tell(at, ending.now_ns, _told(ending, closing, fork))
+    tell(at, _told(ending, closing, fork))
     _join(at, run, ending, more_forks)
     run, stopping = _stop_by_rule(at, run, ending, fork)
     # Where it was placed is locked by the former, after all hosts before it.
@@ -336,4 +336,4 @@ def _join(at: Connection, run: Run, ending: Ending, more_forks: tuple[Fork, ...]
     insert_forks(at, more_forks, ending.now_ns)
     book(at, run, [Entry(ending.attempt.attempt_id, LedgerKind.GRANT, move)], ending.now_ns)
     if more_forks:
-        tell(at, ending.now_ns, [of_run(EventKind.FORKS_JOINED, run, forks=len(more_forks))])
+        tell(at, [of_run(EventKind.FORKS_JOINED, run, forks=len(more_forks))])

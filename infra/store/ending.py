@@ -76,7 +76,7 @@ def stop_by_rule(at: Connection, run: Run, now_ns: int) -> tuple[Run, tuple[Fork
     stopped = replace(stopped, forks=sum(fork.stop_asked is None for fork in live))
     run = replace(run, stopped=stopped)
     at.execute(update(runs).where(runs.c.run_id == run.run_id).values(stopped=stopped))
-    tell(at, now_ns, [of_run(EventKind.RUN_STOPPED, run, **_rule(stopped))])
+    tell(at, [of_run(EventKind.RUN_STOPPED, run, **_rule(stopped))])
     waiting = ask_all(at, live, EndReason.STOPPED_BY_RULE, now_ns)
     return run, waiting
 
@@ -92,7 +92,7 @@ def ask_all(
     ]
     for page in pages([fork.fork_id for fork in asked]):
         at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(stop_asked=reason))
-    tell(at, now_ns, [of_fork(EventKind.STOP_ASKED, fork, reason=reason) for fork in asked])
+    tell(at, [of_fork(EventKind.STOP_ASKED, fork, reason=reason) for fork in asked])
     return waiting
 
 
@@ -116,7 +116,7 @@ def end_rows(
     for page in pages([fork.fork_id for fork in waiting]):
         at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(end))
     seen = {} if failure is None else {"failure": failure.as_dict()}
-    tell(at, now_ns, [end_of(replace(fork, reason=reason), **seen) for fork in waiting])
+    tell(at, [end_of(replace(fork, reason=reason), **seen) for fork in waiting])
 
 
 def end_of(fork: Fork, **seen: object) -> Event:
@@ -151,7 +151,7 @@ def end_run_if_done(at: Connection, run: Run, now_ns: int) -> Run:
         .values(state=done.state, ended_ns=done.ended_ns)
     )
     settle_budget(at, done)
-    tell(at, now_ns, [of_run(EventKind.RUN_ENDED, done, outcomes=_outcomes(at, done))])
+    tell(at, [of_run(EventKind.RUN_ENDED, done, outcomes=_outcomes(at, done))])
     return done
 
 

@@ -2,7 +2,8 @@
 
 A write transaction on SQLite begins IMMEDIATE: it holds the one write lock from its first statement, so that what it
 reads cannot change before it writes. On PostgreSQL the rows that a transaction decides by are locked (`locked`), always
-in the order run, forks, attempts, hosts, project, its month, so that no two wait for each other.
+in the order run, forks, attempts, hosts, project, its month, so that no two wait for each other. Last of all come the
+counts of the events that it told (`tale.py`).
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
+    BigInteger,
+    ColumnElement,
     Connection,
     Engine,
     QueuePool,
     Row,
     Select,
     Table,
+    cast,
     create_engine,
     event,
     extract,
     func,
+    literal,
     make_url,
     select,
 )
@@ -43,6 +48,8 @@ from sqlalchemy.exc import (
 
 from app.domain.event import Event
 from app.errors import BadRequest, PromigenceError, Unavailable
+from infra.store.steady import SteadyClock
+from infra.store.tale import TOLD, append
 
 SQLITE_WAIT_S = 20.0
 SQLITE_PAUSE_S = 0.001
@@ -70,9 +77,6 @@ WRONG_TRANSACTION = "25"
 # Both databases take more parameters in one statement; a page of this size keeps statements in their caches.
 PAGE = 500
 
-# Under this name a write transaction's connection keeps the events that were told in it.
-TOLD = "told"
-
 NowNs = Callable[[], int]
 Heard = Callable[[Sequence[Event]], None]
 AnyRow = Row[*tuple[Any, ...]]
@@ -85,9 +89,7 @@ class Database:
     committed, and must not raise.
     """
 
-    def __init__(
-        self, url: str, now_ns: NowNs | None = None, heard: Heard | None = None
-    ) -> None:
+    def __init__(self, url: str, now_ns: NowNs | None = None, heard: Heard | None = None) -> None:
         self.engine = _engine(make_url(url))
         self._reading = self.engine.execution_options(reading=True, **_snapshots(self.engine))
         self._writer = threading.Lock() if self.engine.dialect.name == "sqlite" else None
@@ -117,6 +119,7 @@ class Database:
             if lock_wait_ms is not None and connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock_wait_ms}")
             yield connection
+            told = append(connection, told, self._clock_ns(connection))
         if self._heard is not None and told:
             self._heard(told)
 
@@ -133,13 +136,20 @@ class Database:
             yield connection
 
     def now_ns(self, at: Connection) -> int:
-        """The database's clock, ns since the epoch. On SQLite, which serves one host, that is the process' own."""
+        """The database's clock, ns since the epoch. On SQLite, which serves one host, that is `steady.SteadyClock`."""
         if self._now_ns is not None:
             return self._now_ns()
         if at.dialect.name == "sqlite":
-            return time.time_ns()
+            return self._steady.now_ns(at)
         micros = at.execute(select(extract("epoch", func.clock_timestamp()) * 1_000_000))
         return int(micros.scalar_one()) * 1000
+
+    def _clock_ns(self, at: Connection) -> ColumnElement[int]:
+        """The same clock within a statement, which reads it when it has the rows that it waited for."""
+        if self._now_ns is not None or at.dialect.name == "sqlite":
+            return literal(self.now_ns(at), BigInteger())
+        micros = extract("epoch", func.clock_timestamp()) * 1_000_000
+        return cast(micros, BigInteger) * 1000
 
     def close(self) -> None:
         """Give up all connections. Twice is safe."""

@@ -24,7 +24,7 @@ from app.errors import Conflict, NotFound, NotYet
 from infra.store.ending import over
 from infra.store.engine import Database
 from infra.store.events import of_fork, tell
-from infra.store.fence import held, held_in_turn
+from infra.store.fence import held
 from infra.store.looking import commands_of
 from infra.store.rows import columns_of, find_exec, lock_forks, noun_of, save
 from infra.store.tables import attempts, execs, forks, is_open, is_unfinished, runs
@@ -57,7 +57,7 @@ class Execs:
 
     def intend(self, claimed: Claimed, asked: Exec) -> Exec | None:
         with self._database.write() as at:
-            fork, attempt = held_in_turn(at, claimed)
+            fork, attempt = held(at, claimed)
             there = find_exec(at, asked.exec_id, lock=True)
             if there is not None and there.state is not ExecState.QUEUED:
                 return None
@@ -77,12 +77,12 @@ class Execs:
                 save(at, attempts, "attempt_id", attempt, replace(attempt, intent=intent))
                 after = _running(fork)
                 save(at, forks, "fork_id", fork, after)
-            tell(at, now_ns, [_of_exec(EventKind.COMMAND_INTENDED, after, running)])
+            tell(at, [_of_exec(EventKind.COMMAND_INTENDED, after, running)])
             return running
 
     def finish(self, claimed: Claimed, ended: Exec) -> bool:
         with self._database.write() as at:
-            fork, attempt = held_in_turn(at, claimed)
+            fork, attempt = held(at, claimed)
             done = at.execute(
                 update(execs)
                 .where(execs.c.exec_id == ended.exec_id, is_unfinished)
@@ -98,7 +98,7 @@ class Execs:
                 after = replace(fork, state=move(fork.state, ForkState.READY))
                 save(at, forks, "fork_id", fork, after)
             told = _of_exec(EventKind.COMMAND_ENDED, after, ended, **_end(ended.result))
-            tell(at, self._database.now_ns(at), [told])
+            tell(at, [told])
             return True
 
     def note(self, claimed: Claimed, seen: Exec) -> None:

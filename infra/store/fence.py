@@ -6,14 +6,8 @@ from sqlalchemy import Connection
 
 from app.domain.run import Attempt, Claimed, Fork
 from app.errors import StaleClaim
-from infra.store.rows import find_attempt, lock_forks, lock_runs
+from infra.store.rows import find_attempt, lock_forks
 from infra.store.tables import forks
-
-
-def held_in_turn(at: Connection, claimed: Claimed) -> tuple[Fork, Attempt]:
-    """As `held`, their run locked before them: for whoever tells of what they do."""
-    lock_runs(at, (claimed.run.run_id,))
-    return held(at, claimed)
 
 
 def held(at: Connection, claimed: Claimed) -> tuple[Fork, Attempt]:

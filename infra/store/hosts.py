@@ -19,7 +19,7 @@ from infra.store import quarantine
 from infra.store.engine import AnyRow, Database, insert_new, locked, pages
 from infra.store.events import of_fork, tell
 from infra.store.room import Place, give_back, reserve
-from infra.store.rows import NEEDS, index_of, lock_forks, lock_runs_of, shape_of, waiting_of
+from infra.store.rows import NEEDS, index_of, lock_forks, shape_of, waiting_of
 from infra.store.tables import builds, forks, hosts, is_live, is_queued, projects, runs
 from infra.store.workers import is_leaving
 
@@ -93,14 +93,13 @@ class Hosts:
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
         by_fork = {each.fork_id: each for each in placements}
         with self._database.write() as at:
-            lock_runs_of(at, by_fork)
             places = _lock_unplaced(at, by_fork)
             unplaced = [each for fork_id, each in by_fork.items() if fork_id in places]
             fitting = _allowed(at, _fitting(at, unplaced, places), places)
             _place(at, fitting)
             reserve(at, (places[each.fork_id].place for each in fitting))
             told = [_placed(each, places[each.fork_id]) for each in fitting]
-            tell(at, self._database.now_ns(at), told)
+            tell(at, told)
         return tuple(fitting)
 
     def unassign_dead(self) -> int:
@@ -108,19 +107,13 @@ class Hosts:
             now_ns = self._database.now_ns(at)
             silent = hosts.c.heartbeat_ns < now_ns - ALIVE_NS
             shut = or_(silent, hosts.c.quarantine.is_not(None), is_leaving(now_ns))
-            there = (is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut)))
-            # Their runs come before them; what is placed there only now is left to the next time.
-            seen = at.execute(select(forks.c.fork_id).where(*there)).scalars().all()
-            lock_runs_of(at, seen)
-            leaving = [
-                fork
-                for page in pages(sorted(seen))
-                for fork in lock_forks(at, forks.c.fork_id.in_(page), *there)
-            ]
+            leaving = lock_forks(
+                at, is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut))
+            )
             for page in pages([fork.fork_id for fork in leaving]):
                 at.execute(update(forks).where(forks.c.fork_id.in_(page)).values(host_id=None))
             give_back(at, leaving)
-            tell(at, now_ns, [_unplaced(fork) for fork in leaving])
+            tell(at, [_unplaced(fork) for fork in leaving])
             return len(leaving)
 
     def quarantine(self, host_id: str, reason: str) -> None:

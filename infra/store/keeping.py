@@ -19,7 +19,7 @@ from infra.store.tables import attempts, forks, is_live
 REACHABLE = frozenset({ForkState.CHECKING, ForkState.READY, ForkState.RUNNING})
 
 
-def keep(at: Connection, claimed: Claimed, verdict: Verdict, now_ns: int) -> bool:
+def keep(at: Connection, claimed: Claimed, verdict: Verdict) -> bool:
     """`Attempts.keep`, in the caller's transaction."""
     run = lock_run(at, claimed.run.run_id)
     fork, attempt = held(at, claimed)
@@ -30,7 +30,7 @@ def keep(at: Connection, claimed: Claimed, verdict: Verdict, now_ns: int) -> boo
     new = _kept(at, fork, attempt, verdict)
     save(at, forks, "fork_id", fork, new)
     told = of_fork(EventKind.KEPT, new, reason=verdict.reason)
-    tell(at, now_ns, [replace(told, data=kept_entry(new) or {})])
+    tell(at, [replace(told, data=kept_entry(new) or {})])
     return True
 
 

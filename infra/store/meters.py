@@ -135,7 +135,7 @@ class Meters:
                 .where(forks.c.fork_id.in_([row.fork_id for row in found]))
                 .values(stop_asked=EndReason.HOLD_EXPIRED)
             )
-            tell(at, self._database.now_ns(at), [_hold_expired(row) for row in found])
+            tell(at, [_hold_expired(row) for row in found])
             claims = select(attempts.c.claim, attempts.c.attempt_id).where(
                 attempts.c.attempt_id.in_([row.attempt_id for row in found])
             )
@@ -211,7 +211,7 @@ def _held_too_long(at: Connection, now_ns: int) -> Sequence[AnyRow]:
     """Forks in their callers' hands for longer than their run's hold, that nobody asked to stop."""
     handed_over = (ForkState.READY, ForkState.RUNNING)
     return at.execute(
-        select(forks.c.fork_id, forks.c.attempt_id, forks.c.run_id)
+        select(forks.c.fork_id, forks.c.attempt_id)
         .join(attempts, attempts.c.fork_id == forks.c.fork_id)
         .join(runs, runs.c.run_id == forks.c.run_id)
         .where(
@@ -227,27 +227,16 @@ def _held_too_long(at: Connection, now_ns: int) -> Sequence[AnyRow]:
 
 
 def _lock_unasked(at: Connection, late: Sequence[AnyRow]) -> Sequence[AnyRow]:
-    """The forks, with their runs before them, passing over what others write now: the next tick comes to it."""
-    first_runs = (
-        select(runs.c.run_id)
-        .where(runs.c.run_id.in_({row.run_id for row in late}))
-        .order_by(runs.c.run_id)
-        .with_for_update(key_share=True, skip_locked=True)
+    """Those of the forks that still are as they were seen, and that nobody else writes now."""
+    names = (forks.c.fork_id, forks.c.attempt_id, forks.c.run_id, forks.c.index, forks.c.host_id)
+    unasked = select(*names).where(
+        forks.c.fork_id.in_([row.fork_id for row in late]),
+        forks.c.attempt_id.in_([row.attempt_id for row in late]),
+        is_live,
+        forks.c.stop_asked.is_(None),
     )
-    free_runs = at.execute(first_runs).scalars().all()
-    unasked = (
-        select(forks.c.fork_id, forks.c.attempt_id, forks.c.run_id, forks.c.index, forks.c.host_id)
-        .where(
-            forks.c.run_id.in_(free_runs),
-            forks.c.fork_id.in_([row.fork_id for row in late]),
-            forks.c.attempt_id.in_([row.attempt_id for row in late]),
-            is_live,
-            forks.c.stop_asked.is_(None),
-        )
-        .order_by(forks.c.fork_id)
-        .with_for_update(key_share=True, skip_locked=True)
-    )
-    return at.execute(unasked).all()
+    free = unasked.order_by(forks.c.fork_id).with_for_update(key_share=True, skip_locked=True)
+    return at.execute(free).all()
 
 
 def _hold_expired(row: AnyRow) -> Event:

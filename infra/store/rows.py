@@ -105,22 +105,6 @@ def lock_run(at: Connection, run_id: str) -> Run:
     return _run(at, locked(select(runs).where(runs.c.run_id == run_id)), run_id)
 
 
-def lock_runs(at: Connection, run_ids: Iterable[str]) -> None:
-    """Lock runs in the order of their ids without reading them: whoever tells what became of their forks holds this."""
-    for page in pages(sorted(set(run_ids))):
-        named = select(runs.c.run_id).where(runs.c.run_id.in_(page)).order_by(runs.c.run_id)
-        at.execute(locked(named)).all()
-
-
-def lock_runs_of(at: Connection, fork_ids: Iterable[str]) -> None:
-    """Lock the runs of forks, which are to be locked after them."""
-    run_ids: set[str] = set()
-    for page in pages(sorted(fork_ids)):
-        named = select(forks.c.run_id).where(forks.c.fork_id.in_(page)).distinct()
-        run_ids.update(at.execute(named).scalars())
-    lock_runs(at, run_ids)
-
-
 def find_run(at: Connection, run_id: str) -> Run:
     """A run as it is now. Raises NotFound(unknown_run)."""
     return _run(at, select(runs).where(runs.c.run_id == run_id), run_id)

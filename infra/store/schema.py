@@ -8,7 +8,6 @@ from sqlalchemy import (
     CheckConstraint,
     Index,
     UniqueConstraint,
-    text,
 )
 from sqlmodel import Field
 
@@ -91,10 +90,7 @@ class QuoteRow(Row, table=True):
 
 
 class RunRow(Row, table=True):
-    """`hold_ns`, `queue_timeout_ns` and `micros_per_hour` repeat what spec and quote say, for statements to read.
-
-    `events` is the number of its last event.
-    """
+    """`hold_ns`, `queue_timeout_ns` and `micros_per_hour` repeat what spec and quote say, for statements to read."""
 
     __tablename__ = "run"
     __table_args__ = (
@@ -125,7 +121,6 @@ class RunRow(Row, table=True):
     created_ns: int = big()
     ended_ns: int | None = big(default=None)
     stopped: Stopped | None = as_json(Stopped, default=None)
-    events: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
 
 
 class LabelRow(Row, table=True):

@@ -13,7 +13,7 @@ from sqlalchemy import Table, literal_column
 from app.domain.snapshot import BuildState
 from infra.store.base import Row
 from infra.store.callers import KeyRow, ProjectMonthRow, ProjectRow, ReceiptRow
-from infra.store.history import EventRow
+from infra.store.history import EventCountRow, EventRow
 from infra.store.processes import WorkerRow
 from infra.store.schema import (
     AttemptRow,
@@ -52,6 +52,7 @@ execs = _table(ExecRow)
 builds = _table(BuildRow)
 build_lines = _table(LineRow)
 events = _table(EventRow)
+event_counts = _table(EventCountRow)
 workers = _table(WorkerRow)
 
 METADATA = Row.metadata

@@ -24,8 +24,19 @@ from infra.store.tables import METADATA
 from tests import builders as a
 from tests.contract.rows import Rows
 
-# Whose keys say that nothing is booked, held or counted twice.
-MONEY = ("attempt", "fork", "host", "ledger", "project", "project_month", "run", "sample")
+# Whose keys say that nothing is booked, held, counted or told twice.
+MONEY = (
+    "attempt",
+    "event",
+    "event_count",
+    "fork",
+    "host",
+    "ledger",
+    "project",
+    "project_month",
+    "run",
+    "sample",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,10 @@ BREAKS: dict[str, str | Copy] = {
     ),
     "ck_ledger_kind_known": "UPDATE ledger SET kind = 'gift' WHERE kind = 'charge'",
     "pk_ledger": Copy("ledger", {}, "kind = 'charge'"),
+    # A run's events have one order.
+    "ck_event_count_events_not_negative": "UPDATE event_count SET events = -1",
+    "pk_event_count": Copy("event_count"),
+    "pk_event": Copy("event"),
     # No two machines of a run drew the same sample.
     "pk_sample": Copy("sample"),
     # Room of hosts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,10 +11,14 @@ import pytest
 from app.domain.event import MAX_DATA_BYTES, Event, EventKind
 from app.domain.fork import EndReason
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Exec, ExecPurpose, ExecResult, StopWhen
+from app.domain.placement import choose
+from app.domain.run import Closing, Exec, ExecPurpose, ExecResult, Run, StopWhen
 from app.errors import NotFound, StaleClaim
+from infra.store import create_store
+from infra.store.events import of_run, tell
 from tests import builders as a
 from tests.contract.rows import Rows
+from tests.contract.tales import Follower, check_tales
 
 
 def told(rows: Rows, run_id: str, after: int = 0, limit: int = 1000) -> tuple[Event, ...]:
@@ -153,6 +158,12 @@ def test_a_host_that_is_silent_loses_what_was_placed_there(rows: Rows) -> None:
         assert a.HOST in unplaced.reason
 
 
+def tell_and_fail(rows: Rows, run: Run) -> None:
+    with rows.store.database.write() as at:
+        tell(at, [of_run(EventKind.RUN_STOPPED, run)])
+        raise InterruptedError
+
+
 def strict(rows: Rows, count: int, share: float) -> str:
     rows.host()
     return rows.start(count, stop_when=StopWhen(share)).run_id
@@ -210,3 +221,47 @@ def test_a_machine_that_is_closed_by_time_counts(rows: Rows) -> None:
     assert {fork.reason for fork in rows.store.runs.forks(run_id)[1:]} == {
         EndReason.STOPPED_BY_RULE
     }
+
+
+def test_numbers_times_and_commits_have_one_order(url: str) -> None:
+    """By the database's own clock, threads of several stores at once, and a reader beside them."""
+    stores = [create_store(url) for _ in range(3)]
+    first = stores[0]
+    first.hosts.register(a.fingerprint(memory_mib=1 << 20, disk_gib=1 << 20), 1000)
+    run, forks = a.step(60)
+    first.runs.start(run, forks, None)
+    first.hosts.assign(choose(first.hosts.waiting(1000), first.hosts.list()))
+    follower = Follower(first, a.PROJECT, run.run_id)
+
+    def work(number: int) -> None:
+        store = stores[number % len(stores)]
+        while claimed := store.attempts.open(a.HOST, f"w{number}", "boot", 0, None):
+            sample = claimed.attempt.attempt_id.ljust(32, "0")
+            ready = store.attempts.ready(store.attempts.checking(claimed, (), sample), 1, ())
+            store.attempts.close(ready, Closing(2, EndReason.COMMAND_PASSED))
+
+    with ThreadPoolExecutor(6) as threads:
+        working = [threads.submit(work, number) for number in range(6)]
+        while not all(each.done() for each in working):
+            follower.read()
+        for each in working:
+            each.result()
+    follower.read()
+    assert follower.final
+    times = [event.at_ns for event in follower.heard]
+    assert times == sorted(times)
+    with first.database.read() as at:
+        check_tales(at)
+    for store in stores:
+        store.close()
+
+
+def test_what_is_undone_takes_no_number(rows: Rows) -> None:
+    claimed = rows.started()
+    run_id = claimed.run.run_id
+    before = kinds(rows, run_id)
+    with pytest.raises(InterruptedError):
+        tell_and_fail(rows, claimed.run)
+    assert kinds(rows, run_id) == before
+    rows.ready(claimed)
+    assert [event.number for event in told(rows, run_id)] == [1, 2, 3, 4, 5]
