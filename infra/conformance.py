@@ -275,10 +275,11 @@ def check_a_machine_shows_that_it_lives_and_what_its_host_took(subject: Subject)
     began_ns = subject.machines.strain(name, "exec_marked").began_boot_ns
     assert began_ns >= seen.boot_ns
     subject.run(name, subject.command(seconds=0.1))
-    subject.machines.mark(name, "exec_marked")
     strain = subject.machines.strain(name, "exec_marked")
     assert strain.began_boot_ns == began_ns
     assert strain.over_ns > 0
+    subject.machines.mark(name, "exec_marked")
+    assert subject.machines.strain(name, "exec_marked").began_boot_ns > began_ns
     assert (strain.stops, strain.stopped_ns, strain.paused_ns) == (0, 0, 0)
     assert subject.machines.strain(name, "exec_never").began_boot_ns <= began_ns
     subject.machines.kill(name)

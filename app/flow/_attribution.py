@@ -10,8 +10,8 @@ from app.domain.run import Exec, ExecSpec
 from app.errors import EnvironmentFault, FailureKind
 from app.ports import HostPorts
 
-# A command's own time begins a little after its machine was looked at for it.
-STARTS_NS = NS_PER_SECOND
+# A command's own time begins after its machine was looked at for it: a channel may have to be opened first.
+STARTS_NS = 5 * NS_PER_SECOND
 
 
 def environment_fault(host: HostPorts, ended: Exec, end: CommandEnd) -> EnvironmentFault | None:
@@ -34,6 +34,7 @@ def environment_fault(host: HostPorts, ended: Exec, end: CommandEnd) -> Environm
     return (
         _egress_lost(host, name, strain, end)
         or _killed_elsewhere(end)
+        or _disk_failed(host, name, strain, end)
         or _stalled(spec, strain, end)
     )
 
@@ -74,6 +75,25 @@ def _killed_elsewhere(end: CommandEnd) -> EnvironmentFault | None:
         "the machine's memory ran out, and a process outside of the command was killed",
         victim_elsewhere=True,
         victim_of_own_memory=False,
+        **evidence_of(end),
+    )
+
+
+def _disk_failed(
+    host: HostPorts, name: str, strain: Strain, end: CommandEnd
+) -> EnvironmentFault | None:
+    """The host's disk refused the machine a read or a write: the guest can only have told the command of it."""
+    failed = [
+        event.data
+        for event in host.machines.events(name)
+        if event.name == "BLOCK_IO_ERROR" and event.boot_ns >= strain.began_boot_ns
+    ]
+    if not failed:
+        return None
+    return EnvironmentFault(
+        FailureKind.HOST_STALLED,
+        "the host's disk failed a read or a write of the machine while the command ran",
+        block_errors=failed[-8:],
         **evidence_of(end),
     )
 

@@ -124,14 +124,15 @@ def launch(
         purpose=purpose,
         spec=spec,
     )
-    # What the host takes from the machine from now on is what it takes from this command.
-    host.machines.mark(attempt.attempt_id, asked.exec_id)
     begin(ports, host, claimed, asked)
 
 
 def begin(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
     """Commit the intent of a command and start it; False if another worker did. Raises EnvironmentFault."""
     spec = asked.spec
+    # What had ended before is no doing of this command, and its fork may have another machine.
+    if host.machines.death(claimed.attempt.attempt_id) is not None:
+        raise EnvironmentFault(FailureKind.GUEST_LOST, "the machine had ended before")
     if spec is None or patiently(ports, lambda: ports.execs.intend(claimed, asked)) is None:
         return False
     start_intended(ports, host, claimed, asked.exec_id, spec)
@@ -146,6 +147,8 @@ def start_intended(
     told = command(claimed, spec, generation_of(claimed), allowed)
     told = replace(told, grades=_graded(claimed, exec_id))
     name = claimed.attempt.attempt_id
+    if name in exec_id:  # one of the run's own, whose end is judged by what happens from now on
+        host.machines.mark(name, exec_id)
     began_ns = ports.clock.boot_ns()
     over_channel(host, name, lambda: host.guest.start(name, exec_id, told))
     ports.measures.took(Step.EXEC_START, ports.clock.boot_ns() - began_ns)

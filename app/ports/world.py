@@ -117,8 +117,8 @@ class Machines(Protocol):
         ...
 
     def mark(self, name: str, exec_id: str) -> None:
-        """Keep a look at a machine as it is now, beside it: a command is about to start. The first mark of a
-        command stays, whoever makes it again.
+        """Keep a look at a machine as it is now, beside it: a command is about to start. Of a command that had not
+        started and is started once more, the last mark counts.
         """
         ...
 

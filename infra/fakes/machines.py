@@ -112,7 +112,7 @@ class FakeMachines:
     def mark(self, name: str, exec_id: str) -> None:
         box = self._world.boxes.get(name)
         if box is not None:
-            box.marks.setdefault(exec_id, self.vitals(name))
+            box.marks[exec_id] = self.vitals(name)
 
     def strain(self, name: str, exec_id: str) -> Strain:
         box, now = self._world.boxes.get(name), self.vitals(name)

@@ -42,9 +42,8 @@ def look(home: Home, clock: Clock) -> Vitals:
 
 
 def keep(home: Home, exec_id: str, seen: Vitals) -> None:
-    """Keep a look beside the machine, for whoever judges the command's end. The first one of a command stays."""
-    if not home.mark(exec_id).exists():
-        write_atomically(home.mark(exec_id), json.dumps(asdict(seen)))
+    """Keep a look beside the machine, for whoever judges the command's end."""
+    write_atomically(home.mark(exec_id), json.dumps(asdict(seen)))
 
 
 def kept(home: Home, exec_id: str) -> Vitals | None:

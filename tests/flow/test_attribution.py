@@ -170,3 +170,33 @@ def test_a_machine_that_was_stopped_from_outside_is_never_the_task_s(built: Stag
     evidence = failure["evidence"]
     assert (evidence["process_state"], evidence["keeper_lives"]) == ("T", True)
     assert evidence["stopped_for_seconds"] == 3.0
+
+
+def test_a_read_that_the_hosts_disk_failed_is_not_the_task_s_failure(built: Stage) -> None:
+    run_id, name = started(built, exec=sim("10s exit 1"))
+    box = built.world.boxes[name]
+    built.world.note(box, "BLOCK_IO_ERROR", nospace=False, operation="read", action="report")
+    failure = only(built.run_until_final(run_id))["failure"]
+    assert (failure["kind"], failure["task_may_have_caused"]) == ("host_stalled", False)
+    assert failure["evidence"]["block_errors"][0]["operation"] == "read"
+
+
+def test_a_command_that_is_started_once_more_is_judged_from_then_on(built: Stage) -> None:
+    """Its worker dies between the mark and the start: what the host took before the second start was nobody's."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(built.host.guest, "start", die)
+        run_id = built.start(
+            spec(count=1, environment_retries=0, exec=sim("70s exit 0", timeout_s=60))
+        )
+        with pytest.raises(KeyboardInterrupt):
+            built.tick()
+    (claimed,) = built.ports.attempts.held_by("host0")
+    built.clock.advance(1)
+    built.world.boxes[claimed.attempt.attempt_id].starved_ns += 50 * 10**9
+    built.tick()
+    fork = only(built.run_until_final(run_id))
+    assert (fork["outcome"], fork["reward"]) == ("timed_out", 0.0)
