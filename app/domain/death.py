@@ -73,16 +73,15 @@ def fault_of(met: EnvironmentFault, death: Death, console: str = "") -> Environm
         kind = FailureKind.GUEST_OUT_OF_MEMORY
         message = "the guest's kernel panicked, as it had no memory and nothing left to kill"
     told = {"panic": panic, "process_said": death.seen or None}
-    return EnvironmentFault(
-        kind,
-        message,
-        death_cause=death.cause.value,
-        process_exit_code=death.exit_code,
-        process_signal=death.signal,
+    evidence: dict[str, object] = {
+        "death_cause": death.cause.value,
+        "process_exit_code": death.exit_code,
+        "process_signal": death.signal,
         **{name: value for name, value in told.items() if value is not None},
-        met=met.message,
+        "met": met.message,
         **met.evidence,
-    )
+    }
+    return EnvironmentFault(kind, message, **evidence)
 
 
 def _panic(console: str) -> str | None:
