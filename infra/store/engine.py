@@ -94,6 +94,7 @@ class Database:
         self._reading = self.engine.execution_options(reading=True, **_snapshots(self.engine))
         self._writer = threading.Lock() if self.engine.dialect.name == "sqlite" else None
         self._now_ns = now_ns
+        self._steady = SteadyClock()
         self._heard = heard
 
     @contextmanager

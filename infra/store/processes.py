@@ -1,4 +1,4 @@
-"""Rows of our own processes."""
+"""Rows of our own processes, and of the clock that they share on one host."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ class WorkerRow(Row, table=True):
     draining: bool = False
     started_ns: int = big()
     heartbeat_ns: int = big()
+
+
+class ClockRow(Row, table=True):
+    """How far the wall clock was ahead of the boot-time clock when a boot of this host first wrote to its SQLite."""
+
+    __tablename__ = "clock"
+
+    boot_id: str = Field(primary_key=True)
+    ahead_ns: int = big()

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from app.domain.placement import choose
 from app.errors import Unavailable
-from infra.store import create_store
+from infra.store import Stores, create_store
 from tests import builders as a
 from tests.contract.rows import Rows
 
@@ -24,8 +25,39 @@ def test_the_databases_clock_is_the_time_of_day_and_goes_on(url: str) -> None:
         first, second = store.database.now_ns(at), store.database.now_ns(at)
         after_ns = time.time_ns()
     store.close()
-    # One machine here, so the two clocks are one; PostgreSQL's has microseconds.
-    assert before_ns - 1000 <= first < second <= after_ns + 1000
+    # One machine here, so the two clocks are one; PostgreSQL's has microseconds, SQLite's was read from two.
+    assert before_ns - 1_000_000 <= first < second <= after_ns + 1_000_000
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_sqlites_clock_goes_on_when_the_wall_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    """Leases, claims and heartbeats end by it: they may not all end at once, and not an hour later either."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    first = create_store(url, key_secret=b"k")
+    first.migrate()
+    first.hosts.register(a.fingerprint(), 4)
+    run, forks = a.step(1, 1_000_000)
+    first.runs.start(run, forks, None)
+    first.hosts.assign(choose(first.hosts.waiting(10), first.hosts.list()))
+    assert first.attempts.open(a.HOST, "claim", "boot", 0, None) is not None
+    before_ns, wall_ns = _now_ns(first), time.time_ns
+
+    monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + step_s * 10**9)
+    later = create_store(url)
+
+    assert [host.alive for host in first.hosts.list()] == [True]
+    assert first.attempts.overdue() == ()
+    for store in (first, later):
+        # Another process, which begins after the step, has the same time.
+        assert 0 < _now_ns(store) - before_ns < 60 * 10**9
+        store.close()
+
+
+def _now_ns(store: Stores) -> int:
+    with store.database.read() as at:
+        return store.database.now_ns(at)
 
 
 @pytest.mark.parametrize(
