@@ -38,7 +38,7 @@ from infra.store import Stores, create_store
 class Control:
     """What every process of the deployment has; `bells` again as itself, for the liveness of workers.
 
-    `rows` and `queue` show what leaked there. `metrics` are this process's own; `census` counts what stands in the rows.
+    `rows` and `queue` show what leaked there. `metrics` are this process's own; `census` counts the rows.
     """
 
     ports: Ports

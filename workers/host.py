@@ -6,7 +6,6 @@ import structlog
 
 from app.ids import new_id
 from infra import wiring
-from infra.metrics import served
 from infra.settings import Settings
 from workers.celery_app import work, worker_app
 from workers.gate import Gate

@@ -173,7 +173,6 @@ def worker(
 def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery."""
     from infra import wiring
-    from infra.metrics import served
     from workers import billing as worker
     from workers.reaping import deployment_reaped
 

@@ -186,8 +186,8 @@ class Probe:
 class Command:
     """One command of a guest: argv as it is executed; `timeout_ns` is its own limit, kept in the guest.
 
-    `user` is a name or a uid in the guest; None is root. `grades` makes it a grade: the id of a command that has ended. What
-    that left running is killed first, and `PROMIGENCE_RESULT` names the file that `Guest.result` reads.
+    `user` is a name or a uid in the guest; None is root. `grades` makes it a grade: the id of a command that has ended.
+    What that left running is killed first, and `PROMIGENCE_RESULT` names the file that `Guest.result` reads.
     """
 
     argv: tuple[str, ...]

@@ -98,10 +98,10 @@ def test_every_option_of_a_step_goes_out_under_its_name(cli: Cli, wire: Wire) ->
         *START,
         *("--cwd", "/w", "--env", "A=1", "--env", "B=x=y", "--user", "agent", "--timeout", "60"),
         *("--environment-exit-code", "75", "--grade-sh", "grade", "--grade-timeout", "30"),
-        *("--grade-user", "grader", "--grade-result-required"),
-        *("--no-verify-each", "--environment-retries", "0", "--rerun-started"),
-        *("--guest-faults", "task", "--egress", "policy:8000", "--label", "step=17"),
-        *("--queue-timeout", "9", "--quote-id", "q-1", "--idempotency-key", "k-1", "--detach"),
+        *("--grade-user", "eve", "--grade-result-required", "--no-verify-each", "--rerun-started"),
+        *("--environment-retries", "0", "--guest-faults", "task", "--egress", "policy:8000"),
+        *("--label", "step=17", "--queue-timeout", "9", "--quote-id", "q-1"),
+        *("--idempotency-key", "k-1", "--detach"),
         *("--", "python", "-m", "rollout"),
     )
     assert result.exit_code == 0
@@ -120,12 +120,7 @@ def test_every_option_of_a_step_goes_out_under_its_name(cli: Cli, wire: Wire) ->
             "timeout_seconds": 60.0,
             "environment_exit_codes": [75],
         },
-        "grade": {
-            "sh": "grade",
-            "timeout_seconds": 30.0,
-            "user": "grader",
-            "result_required": True,
-        },
+        "grade": {"sh": "grade", "timeout_seconds": 30.0, "user": "eve", "result_required": True},
         "environment_retries": 0,
         "rerun_started": True,
         "guest_faults": "task",

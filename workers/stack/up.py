@@ -138,14 +138,14 @@ def _settings(places: Places, wanted: Wanted) -> Settings:
         "flower_password": SecretStr(secrets.token_urlsafe(24)),
         "worker_metrics_port": _free_port(),
         "billing_metrics_port": _free_port(),
-        "metrics_token": asked.metrics_token or _kept_token(places),
+        "metrics_token": asked.metrics_token or _kept(places.metrics_token),
         "key_secret": asked.key_secret or _kept(places.directory / "key.secret"),
     }
     return asked.model_copy(update=own)
 
 
 def _kept(path: Path) -> SecretStr:
-    """What outlives a stack: what API keys are hashed with, as their hashes do, and what an operator's Prometheus sends."""
+    """A secret that outlives a stack: what API keys are hashed with, or what the operator's Prometheus sends."""
     if not path.exists():
         write_private(path, secrets.token_hex(32))
     return SecretStr(path.read_text())
