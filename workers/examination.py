@@ -130,7 +130,7 @@ def _opened_host(report: Report, settings: Settings, opened: ExitStack) -> HostP
         report.found(error.code, settings.host_id, error.message, "mend what it says")
         return None
     missing = host.machines.fingerprint().missing
-    report.notes += [f"this host does without {each}" for each in missing]
+    report.notes += [f"missing here: {each}" for each in missing]
     return host
 
 
