@@ -70,8 +70,11 @@ def _found(
     if spoilt is not None:
         return spoilt
     if end.victim_of_own_memory and end.exit_code != 0:
+        # The victim is none of the task's own processes: whoever used the memory up, it is no zero of the task's.
         why = "the machine's memory ran out, and a process of the grade was killed"
-        return EnvironmentFault(FailureKind.GUEST_OUT_OF_MEMORY, why, **evidence_of(end))
+        return EnvironmentFault(
+            FailureKind.GUEST_OUT_OF_MEMORY, why, **evidence_of(end), victim_elsewhere=True
+        )
     crash = crash_of(end)
     if crash is not None:
         return EnvironmentFault(FailureKind.OWN_TEST_FAILED, crash, **evidence_of(end))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.machine import Command, DeathCause
+from app.domain.machine import Command, CommandEnd, DeathCause
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Claimed, Exec, ExecPurpose, Group, GuestFaults
 from app.domain.spec import timing
@@ -114,6 +114,22 @@ def test_a_grader_that_fails_is_never_a_zero(suite: Stage, faults: GuestFaults) 
         said = fork["grade"]
         assert (fork["exit_code"], said["valid"], said["reward"]) == (9, False, None)
         assert says in said["reason"]
+
+
+@pytest.mark.parametrize("faults", GuestFaults)
+def test_a_grade_that_is_killed_for_memory_is_an_environment_failure(
+    suite: Stage, faults: GuestFaults
+) -> None:
+    class Short(FakeGuest):
+        def end(self, name: str, exec_id: str, wait_s: float = 0.0) -> CommandEnd | None:
+            end = super().end(name, exec_id, wait_s)
+            is_grade = exec_id.startswith("grade_")
+            return replace(end, victim_of_own_memory=True) if end is not None and is_grade else end
+
+    suite.hosts["host0"] = replace(suite.host, guest=Short(suite.world))
+    fork = graded(suite, "1s exit 137", guest_faults=faults)
+    assert (fork["outcome"], fork["failure"]["kind"]) == ("env_failed", "guest_out_of_memory")
+    assert (fork["failure"]["phase"], fork["reward"]) == ("grade", None)
 
 
 def test_a_result_that_must_be_there_and_is_not(suite: Stage) -> None:
