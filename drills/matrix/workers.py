@@ -52,6 +52,7 @@ def kill_worker_in_restore(scene: Scene) -> None:
 def kill_worker_before_start(scene: Scene) -> None:
     """The machine is stopped, a command is sent: its intent is committed, and its start is not answered."""
     machine = scene.until(lambda: _ready(scene), "a held fork")
+    until_siblings(scene, "running")
     fork_id, done = str(scene.fork()["fork_id"]), threading.Event()
     machine.signal(signal.SIGSTOP)
     asking = threading.Thread(target=_ask, args=(scene, fork_id, done), name="held command")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import Unavailable
+from infra.stack.process import end_at_once, find
 from tests.e2e.conftest import Factory, Frozen, Host
 from tests.e2e.kept import PRODUCTS
 from tests.e2e.processes import gone
@@ -43,10 +44,48 @@ def test_the_next_worker_accounts_for_what_a_killed_one_left(
     assert gone(*processes_in(factory.host.root))
 
 
-def start_worker(host: Host, frozen: Frozen) -> subprocess.Popen[bytes]:
-    """Restores and kills one machine after the other, and says `ready` once before."""
+def test_a_frozen_worker_keeps_its_machine_from_everybody_until_it_is_ended(
+    factory: Factory, frozen: Frozen
+) -> None:
+    worker = start_worker(factory.host, frozen, HOLDS_ONE)
+    assert worker.stdout is not None
+    name = worker.stdout.readline().decode().strip()
+    worker.send_signal(signal.SIGSTOP)
+    with pytest.raises(Unavailable, match="another process holds the monitor"):
+        factory.machines.recover(name)
+    process = find(worker.pid)
+    assert process is not None
+    assert end_at_once(process)
+    worker.communicate()
+    assert factory.machines.recover(name) is not None
+    with factory.wire(name) as wire:
+        assert wire.wake()["boot_id"] == frozen.bundle.boot_id
+    factory.machines.kill(name)
+    factory.machines.forget(name)
+    assert gone(*processes_in(factory.host.root))
+
+
+# One machine after the other, restored and killed.
+KEEPS_GOING = """
+print("ready", flush=True)
+for number in range(1000):
+    now_ns = clock.boot_ns()
+    machines.restore(f"doomed-{os.getpid()}-{number}", bundle, Deadline(now_ns + 10**11, now_ns + 10**11))
+    machines.kill(f"doomed-{os.getpid()}-{number}")
+"""
+HOLDS_ONE = """
+name, now_ns = f"held-{os.getpid()}", clock.boot_ns()
+machines.restore(name, bundle, Deadline(now_ns + 10**11, now_ns + 10**11))
+print(name, flush=True)
+threading.Event().wait()
+"""
+
+
+def start_worker(host: Host, frozen: Frozen, does: str = KEEPS_GOING) -> subprocess.Popen[bytes]:
+    """A process with the machines of this host, and what it does with them."""
     program = textwrap.dedent(
         f"""
+        import os, threading
         from pathlib import Path
         from infra import manifest
         from infra.clock import HostClock
@@ -61,15 +100,10 @@ def start_worker(host: Host, frozen: Frozen) -> subprocess.Popen[bytes]:
         machines = QemuMachines(root, means, fingerprint, clock)
         directory = Path({str(frozen.bundle.directory)!r})
         bundle = manifest.read(directory).bundle(directory)
-        print("ready", flush=True)
-        for number in range(1000):
-            now_ns = clock.boot_ns()
-            machines.restore(f"doomed-{os.getpid()}-{{number}}", bundle, Deadline(now_ns + 10**11, now_ns + 10**11))
-            machines.kill(f"doomed-{os.getpid()}-{{number}}")
         """
     )
     return subprocess.Popen(
-        [sys.executable, "-c", program], cwd=PRODUCTS.parent, stdout=subprocess.PIPE
+        [sys.executable, "-c", program + does], cwd=PRODUCTS.parent, stdout=subprocess.PIPE
     )
 
 

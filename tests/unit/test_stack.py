@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from app.errors import Conflict, Unavailable
 from infra.stack import records
 from infra.stack.parts import Plan, parts, redis_argv
-from infra.stack.process import Process, boot_id, find
+from infra.stack.process import Process, boot_id, end_at_once, find
 from infra.stack.records import Identity, Places
 from infra.stack.supervisor import LONGEST_PAUSE_S, pause_s
 from workers.probes import wait_until_well
@@ -121,6 +124,23 @@ def test_a_process_is_told_from_the_next_owner_of_its_number() -> None:
     assert me.alive()
     assert not Process(me.pid, me.started_ticks + 1, boot_id()).alive()
     assert not Process(me.pid, me.started_ticks, "another boot").alive()
+
+
+def test_a_frozen_process_is_ended_at_once_and_the_next_of_its_number_is_not() -> None:
+    sleeper = subprocess.Popen(("sleep", "60"))
+    try:
+        sleeper.send_signal(signal.SIGSTOP)
+        process = find(sleeper.pid)
+        assert process is not None
+        # Gone long ago, by its start time: whoever has the number now is somebody else.
+        assert end_at_once(replace(process, started_ticks=process.started_ticks - 1))
+        assert sleeper.poll() is None
+        assert end_at_once(process)
+        assert sleeper.wait(10) == -signal.SIGKILL
+        assert end_at_once(process)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
 
 
 def test_waiting_ends_with_what_ails_when_the_stack_is_gone() -> None:
