@@ -29,7 +29,7 @@ from rich.markup import escape
 from demo.stack import ENDING, keep_logs, kept_logs
 from drills.leavings import left, settled
 from drills.matrix import policy, told
-from drills.matrix.batch import Batch, Played, play, waves
+from drills.matrix.batch import Batch, Played, Track, play, waves
 from drills.matrix.case import Case
 from drills.matrix.collect import cases
 from drills.matrix.templates import build
@@ -121,29 +121,32 @@ def _play_all(
 
 
 def _play_wave(
-    rig: Rig, watch: Watch, servers: Mapping[str, str], wave: Sequence[Batch], console: Console
+    rig: Rig, watch: Watch, servers: Mapping[str, str], wave: Sequence[Track], console: Console
 ) -> list[tuple[Batch, Played]]:
-    """Its runs side by side; each case is told as soon as its run is over."""
+    """Its tracks side by side; each case is told as soon as its run is over."""
     over = threading.Event()
-    results = []
-    names = ", ".join(case.name for batch in wave for case in batch.cases)
-    trusting = all(case.trusted for batch in wave for case in batch.cases)
+    cases = [case for track in wave for batch in track for case in batch.cases]
+
+    def play_track(track: Track) -> list[tuple[Batch, Played]]:
+        results = []
+        for batch in track:
+            if not over.is_set():
+                results.append((batch, play(rig, watch, servers, batch, over)))
+                _tell_played(results[-1][1], console)
+        return results
+
     with (
-        trusted(rig) if trusting else nullcontext(),
-        console.status(escape(names[:100])),
+        trusted(rig) if all(case.trusted for case in cases) else nullcontext(),
+        console.status(escape(", ".join(case.name for case in cases)[:100])),
         ThreadPoolExecutor(len(wave)) as pool,
     ):
         try:
-            playing = {pool.submit(play, rig, watch, servers, each, over): each for each in wave}
-            for future in as_completed(playing):
-                batch, played = playing[future], future.result()
-                results.append((batch, played))
-                _tell_played(played, console)
+            playing = [pool.submit(play_track, track) for track in wave]
+            return [each for future in as_completed(playing) for each in future.result()]
         except BaseException:
             # Whatever it is, no run is waited for any longer.
             over.set()
             raise
-    return results
 
 
 def _tell_played(played: Played, console: Console) -> None:

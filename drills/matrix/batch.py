@@ -67,17 +67,24 @@ class Played:
     accounts: tuple[str, ...] = ()
 
 
-def waves(cases: Sequence[Case]) -> list[list[Batch]]:
-    """What is played at the same time: all quiet cases, all loud ones, then run by run the timed ones, and each that is
-    alone. Cases with equal terms share a run.
+# Runs one after another; what a wave has of them is played side by side.
+Track = list[Batch]
+
+
+def waves(cases: Sequence[Case]) -> list[list[Track]]:
+    """What is played at the same time: all quiet cases, then all loud ones beside the lanes; then run by run the timed
+    ones, and each that is alone. Cases with equal terms share a run, but for those of a lane.
     """
-    together = [case for case in cases if not case.alone]
-    timed = _by_terms(case for case in together if case.timed)
-    rest = [case for case in together if not case.timed]
-    quiet = _by_terms(case for case in rest if not case.loud)
-    loud = _by_terms(case for case in rest if case.loud)
+    shared = [case for case in cases if not (case.alone or case.lane)]
+    timed = _by_terms(case for case in shared if case.timed)
+    rest = [case for case in shared if not case.timed]
+    quiet = [[batch] for batch in _by_terms(case for case in rest if not case.loud)]
+    loud = [[batch] for batch in _by_terms(case for case in rest if case.loud)]
+    names = dict.fromkeys(case.lane for case in cases if case.lane and not case.alone)
+    lanes = [[Batch((case,)) for case in cases if case.lane == name] for name in names]
     alone = [Batch((case,)) for case in cases if case.alone]
-    return [wave for wave in (quiet, loud) if wave] + [[batch] for batch in (*timed, *alone)]
+    together = [wave for wave in (quiet, loud + lanes) if wave]
+    return together + [[[batch]] for batch in (*timed, *alone)]
 
 
 def play(

@@ -163,9 +163,10 @@ SERVICED = Terms(environment_exit_codes=(75,), cwd="/workspace", environment_ret
 class Case:
     """A fault and what has to come of it. `shows` is its line in `docs/drills.md`: what is done, in words.
 
-    `quick` cases are the ones that CI runs. `loud` ones keep the host's processors busy: they run after the quiet
-    ones. `timed` ones run out of time on purpose, and would be starved of it among many: only those with equal terms
-    are there then. A host on which forks break in a row is let back into placement at once, unless `trusted` is False,
+    `quick` cases are the ones that CI runs. `loud` ones keep the host's processors busy: they run after the quiet ones.
+    Those of one `lane` break what they share (a snapshot's files): they run one after another, beside the loud ones.
+    `timed` ones run out of time on purpose, and would be starved of it among many: only those with equal terms are
+    there then. A host on which forks break in a row is let back into placement at once, unless `trusted` is False,
     which only a case that is `alone` may say.
     """
 
@@ -186,6 +187,7 @@ class Case:
     trusted: bool = True
     loud: bool = False
     timed: bool = False
+    lane: str = ""
     quick: bool = False
     siblings_s: float = 1.0
     within_s: float = FINAL_WITHIN_S

@@ -25,6 +25,8 @@ EAT_ALL = f"{EAT} {EAT} {EAT} wait"
 BYSTANDER = f"(until test -e /go; do sleep 0.1; done; {EAT_ALL}; touch /eaten) >/dev/null 2>&1 &"
 WAKE_BYSTANDER = "touch /go; until test -e /eaten; do sleep 0.1; done; exit 3"
 PANIC = "echo c > /proc/sysrq-trigger; sleep 60"
+# PID 1 in a frozen control group runs no more: nobody answers the host, and no end of a command is told.
+FREEZE_PID_1 = "g=/sys/fs/cgroup/frozen; mkdir $g; echo 1 > $g/cgroup.procs; echo 1 > $g/cgroup.freeze; sleep 600"
 # The command's shell is spared when memory runs out, so that the bomb ends at the command's limit and not before.
 FORK_BOMB = (
     "b() { b | b & }; (echo 1000 > /proc/self/oom_score_adj; b) 2>/dev/null & exec sleep 600"
@@ -138,6 +140,14 @@ CASES = (
         command="kill -9 1; kill -TERM 1; kill -SEGV 1; sleep 0.2; echo survived",
         expect=passes(output="survived"),
         quick=True,
+    ),
+    Case(
+        name="freezes-pid-1",
+        shows="the command freezes PID 1: its machine lives and answers nothing",
+        command=FREEZE_PID_1,
+        terms=Terms(timeout_s=8),
+        expect=breaks("guest_hung", "exec", task_may_have_caused=True),
+        timed=True,
     ),
     Case(
         name="kills-all-but-itself",

@@ -17,6 +17,8 @@ from drills.matrix.case import Case, Expect, Template, breaks, equals, there
 from drills.matrix.scene import NotCaused, Scene
 
 SPOILT = Template(name="matrix-spoilt", doomed=True)
+# They spoil the same files.
+LANE = "spoilt"
 MEMORY, STATE, DISK, MANIFEST = "memory.img", "state.bin", "root.img", "manifest.json"
 CHUNK_BYTES = 2 << 20
 # Past what a fork reads at once, and within the memory of the template.
@@ -157,7 +159,7 @@ def _case(name: str, shows: str, spoil: Spoil, expect: Expect, **more: bool) -> 
         template=SPOILT,
         around=before(spoil),
         expect=expect,
-        alone=True,
+        lane=LANE,
         **more,  # type: ignore[arg-type]
     )
 
@@ -207,7 +209,7 @@ CASES = (
         around=before(flipped(MEMORY, LATE_CHUNK * CHUNK_BYTES)),
         # Whichever comes first: the fork, or what is read behind it.
         expect=replace(_changed(MEMORY, LATE_CHUNK), phase=None),
-        alone=True,
+        lane=LANE,
     ),
     Case(
         name="memory-flipped-live",
@@ -218,6 +220,6 @@ CASES = (
         cause=flip_while_it_lives,
         also=_refused,
         expect=_changed(MEMORY, LATE_CHUNK, "exec"),
-        alone=True,
+        lane=LANE,
     ),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from drills.matrix.batch import Batch, Played, Verdict
 from drills.matrix.case import Case, Expect
+from drills.matrix.judge import REWARDS
 
 _WORDS = 34
 
@@ -111,6 +112,5 @@ def _evidence(expect: Expect) -> str:
 
 
 def _reward(expect: Expect) -> str:
-    return {"passed": "1.0", "failed": "0.0", "timed_out": "0.0"}.get(
-        expect.outcome, "null" if expect.reward is None else str(expect.reward)
-    )
+    meant = REWARDS.get(expect.outcome) if expect.reward is None else expect.reward
+    return "null" if meant is None else str(meant)

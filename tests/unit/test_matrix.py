@@ -15,7 +15,7 @@ from drills.matrix.case import Case, Terms, breaks, passes
 from drills.matrix.collect import cases
 
 # What CI has for it, less the stack's start and the builds.
-QUICK_ALONE = 3
+QUICK_ALONE = 5
 HELD = Case(name="held", shows="all is well", expect=passes(), quick=True)
 BROKEN = Case(name="broken", shows="it breaks", expect=breaks("guest_lost", "exec"))
 
@@ -27,18 +27,21 @@ def test_cases_with_equal_terms_share_a_run_and_others_play_after_them() -> None
     again = dataclasses.replace(HELD, name="again", alone=True)
     timed = dataclasses.replace(HELD, name="timed", timed=True)
     later = dataclasses.replace(other, name="later", timed=True)
-    names = [
-        [[case.name for case in batch.cases] for batch in wave]
-        for wave in waves([alone, timed, HELD, other, again, loud, BROKEN, later])
-    ]
+    spoilt = [dataclasses.replace(HELD, name=name, lane="files") for name in ("cut", "flipped")]
+    played = waves([alone, timed, spoilt[0], HELD, other, again, loud, BROKEN, spoilt[1], later])
+    names = [[[names_of(batch) for batch in track] for track in wave] for wave in played]
     assert names == [
-        [["held", "broken"], ["other"]],
-        [["loud"]],
+        [["held broken"], ["other"]],
+        [["loud"], ["cut", "flipped"]],
         [["timed"]],
         [["later"]],
         [["alone"]],
         [["again"]],
     ]
+
+
+def names_of(batch: Batch) -> str:
+    return " ".join(case.name for case in batch.cases)
 
 
 def test_a_summary_counts_what_was_wrong() -> None:
