@@ -36,6 +36,7 @@ def refuse_held(ports: Ports, claimed: Claimed, asked: Exec, fault: EnvironmentF
 def note_end(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) -> None:
     """Keep what a command left behind whose end is an environment's fault: its fork ends, or goes on, without it."""
     ports.execs.note(claimed, replace(asked, result=exec_result(ports, end)))
+    ports.measures.took(Step.EXEC, end.duration_ns)
 
 
 def exec_result(ports: Ports, end: CommandEnd, row_bytes: int = OWN_ROW_BYTES) -> ExecResult:

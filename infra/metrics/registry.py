@@ -18,6 +18,7 @@ from prometheus_client import (
     Histogram,
     Info,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -47,6 +48,14 @@ _HISTOGRAMS = {
     ),
     Step.BILLING_TICK: ("billing_tick_seconds", "One turn of the billing worker.", _QUICK),
 }
+# What each kind of process measures: a histogram that stays empty for ever says nothing.
+_MEASURED = {
+    "worker": (Step.RESTORE, Step.READY, Step.EXEC_START, Step.EXEC, Step.LATE),
+    "billing": (Step.BILLING_TICK,),
+}
+
+# Half of all lines would say when this process began.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
@@ -58,8 +67,7 @@ class Metrics:
         build = {"component": component, "version": _version(), "python": platform.python_version()}
         Info("promigence_build", "What runs here.", registry=self._registry).info(build)
         self._took = {
-            step: Histogram(f"promigence_{name}", says, buckets=bounds, registry=self._registry)
-            for step, (name, says, bounds) in _HISTOGRAMS.items()
+            step: self._histogram(*_HISTOGRAMS[step]) for step in _MEASURED.get(component, ())
         }
         self._outcomes = self._counter("fork_outcomes", "Forks that ended.", "outcome")
         self._failures = self._counter(
@@ -73,8 +81,9 @@ class Metrics:
             self._leaks.labels(kind.value)
 
     def took(self, step: Step, duration_ns: int) -> None:
-        """`Measures.took`."""
-        self._took[step].observe(max(0, duration_ns) / SECOND_NS)
+        """`Measures.took`. What this kind of process does not measure is forgotten."""
+        if step in self._took:
+            self._took[step].observe(max(0, duration_ns) / SECOND_NS)
 
     def heard(self, events: Sequence[Event]) -> None:
         """Count what a transaction told, once it is committed."""
@@ -97,6 +106,9 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def _histogram(self, name: str, says: str, bounds: tuple[float, ...]) -> Histogram:
+        return Histogram(f"promigence_{name}", says, buckets=bounds, registry=self._registry)
 
     def _counter(self, name: str, says: str, *labels: str) -> Counter:
         return Counter(f"promigence_{name}", says, labels, registry=self._registry)
