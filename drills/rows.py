@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-from drills.postgres import Postgres
+from typing import Any, Protocol
 
 _NOT_FINAL = {
     "run": "SELECT run_id AS id FROM run WHERE state <> 'ended'",
@@ -34,6 +32,14 @@ _ATTEMPTS = (
     "SELECT attempt_id, fork_id, number, opened_boot_ns, closed_boot_ns, lease_ns, charged_micros,"
     " verification_micros, tasks_micros, environment_micros FROM attempt WHERE run_id = %s"
 )
+
+
+class Rows(Protocol):
+    """A database that answers a SELECT with `%s` in it."""
+
+    def rows(self, statement: str, *values: object) -> list[dict[str, Any]]:
+        """What it finds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +71,34 @@ class Account:
     attempts: tuple[Attempt, ...]
 
 
-def account_of(postgres: Postgres, run_id: str) -> Account:
+def account_of(database: Rows, run_id: str) -> Account:
     """Everything that was booked for a run."""
-    (run,) = postgres.rows(_RUN, run_id)
-    (booked,) = postgres.rows(_LEDGER, run_id)
+    (run,) = database.rows(_RUN, run_id)
+    (booked,) = database.rows(_LEDGER, run_id)
     return Account(
         **run,
         booked=(int(booked["pool"]), int(booked["granted"]), int(booked["charged"])),
-        attempts=tuple(Attempt(**row) for row in postgres.rows(_ATTEMPTS, run_id)),
+        attempts=tuple(Attempt(**row) for row in database.rows(_ATTEMPTS, run_id)),
     )
 
 
-def unfinished(postgres: Postgres) -> list[str]:
+def unfinished(database: Rows) -> list[str]:
     """Rows that are not final; room of hosts, places and money of projects that were not given back."""
     waiting = [
         f"{table} {row['id']} is not final"
         for table, statement in _NOT_FINAL.items()
-        for row in postgres.rows(statement)
+        for row in database.rows(statement)
     ]
     return [
         *waiting,
-        *(line for row in postgres.rows(_HOSTS) for line in _kept_room(row)),
+        *(line for row in database.rows(_HOSTS) for line in _kept_room(row)),
         *(
             f"project {row['project_id']} counts {row['live_forks']} live forks"
-            for row in postgres.rows(_PROJECTS)
+            for row in database.rows(_PROJECTS)
         ),
         *(
             f"project {row['project_id']} has {row['committed']} committed, its runs {row['charged']}"
-            for row in postgres.rows(_MONTHS)
+            for row in database.rows(_MONTHS)
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""A channel breaks, a machine is gone, a worker died in between: what was behind it is named, and nothing lost to it."""
+"""A channel breaks, a machine is gone, a worker died in between: what was behind it is named, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.errors import EnvironmentFault, FailureKind
 from app.flow import collect, hold, recover
 from app.flow._broken import CHANNEL_TRIES
 from app.flow._claimed import PATIENCE_NS
+from app.flow._results import exec_result
 from infra.fakes.clock import ManualClock
 from infra.fakes.machines import FakeMachines
 from tests.flow.stage import PROJECT, Stage, sim, spec
@@ -90,7 +91,7 @@ def test_a_saved_result_stands_whatever_becomes_of_its_host(suite: Stage) -> Non
     (task,) = suite.ports.execs.unfinished(claimed.attempt.attempt_id)
     end = suite.host.guest.end(claimed.attempt.attempt_id, task.exec_id)
     assert end is not None
-    suite.ports.execs.finish(claimed, replace(task, result=collect.exec_result(suite.ports, end)))
+    suite.ports.execs.finish(claimed, replace(task, result=exec_result(suite.ports, end)))
     restart_host(suite)
     (fork,) = suite.run_until_final(run_id)["forks"]
     assert (fork["outcome"], fork["exit_code"]) == ("failed", 3)
