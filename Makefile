@@ -1,6 +1,6 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check test test-fast mutants demo drill-cap drill-faults up down bench lock clean
+.PHONY: help setup venv check test test-fast mutants demo drill-cap drill-faults drill-once up down bench lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -47,6 +47,9 @@ drill-cap: setup ## kill parts of the stack in capped steps; SEEDS=20, or SEED=1
 
 drill-faults: setup ## cause every kind of failure for real; ONLY='egress-*', QUICK=1 (what CI runs), JSON=1
 	@$(PYTHON) -m drills.matrix $(if $(ONLY),--only '$(ONLY)') $(if $(QUICK),--quick) $(if $(JSON),--json)
+
+drill-once: setup ## kill the worker at its worst moments under commands that are counted outside; COMMANDS=50, KILLS=8, JSON=1
+	@$(PYTHON) -m drills.once $(if $(COMMANDS),--commands $(COMMANDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(JSON),--json)
 
 up: $(SETUP_FOR_STACK) ## start the stack here; MACHINES=fake simulates the machines
 	@$(SERVER) up $(if $(MACHINES),--machines $(MACHINES))

@@ -60,7 +60,6 @@ def looked_after(
         _pace("presence", presence.beat, stop, 1.0),
         _pace("host", lambda: recover.watch_host(ports, host), stop, 1.0),
         _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
-        _pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S),
         _pace("selftest", lambda: _self_test(bench), stop, SWEEP_PERIOD_S),
         _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
         _pace("reap", host_reaper(ports, host, traces, count).turn, stop, REAP_PERIOD_S),
@@ -68,6 +67,7 @@ def looked_after(
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.
         adoption.go_on()
+        paces.append(_pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S))
         yield
     finally:
         stop.set()

@@ -69,11 +69,12 @@ def _held(scene: Scene) -> str:
     run = scene.rig.client.runs.start(
         "matrix", count=1, spend_cap=1.0, hold_seconds=300, verify_each=False
     )
-    forks = scene.rig.client.runs.forks
-    ready = scene.until(
-        lambda: [f["fork_id"] for f in forks(run["run_id"]) if f["state"] == "ready"], "a held fork"
-    )
-    return str(ready[0])
+    return scene.until(lambda: _ready(scene, run["run_id"]), "a held fork")
+
+
+def _ready(scene: Scene, run_id: str) -> str | None:
+    (fork,) = scene.rig.client.runs.forks(run_id)
+    return fork["fork_id"] if fork["state"] == "ready" else None
 
 
 def _says(scene: Scene, fork_id: str, word: str) -> str:
