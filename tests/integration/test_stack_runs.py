@@ -92,6 +92,24 @@ def test_a_killed_worker_leaves_no_fork_undecided(stack: Stack, client: Promigen
     assert stack.pid("worker") != before
 
 
+def test_a_watcher_misses_nothing_while_the_api_is_killed_and_comes_back(
+    stack: Stack, client: Promigence
+) -> None:
+    run = client.runs.start("task-suite", count=4, spend_cap=1.0, exec={"sh": "sim: 1s exit 0"})
+    before, heard = stack.pid("api"), []
+
+    for event in client.runs.events(run["run_id"]):
+        heard.append(event)
+        if event["kind"] == "command_intended" and stack.pid("api") == before:
+            kill(before)
+            until(lambda: stack.pid("api") != before, "another API")
+
+    assert [event["number"] for event in heard] == list(range(1, len(heard) + 1))
+    assert heard[-1]["kind"] == "run_ended"
+    assert heard[-1]["data"] == {"outcomes": {"passed": 4}}
+    assert list(client.runs.events(run["run_id"], after=0)) == heard
+
+
 def test_a_key_opens_the_api_until_it_is_revoked(stack: Stack) -> None:
     made = json.loads(stack.server("keys", "create", "trainer", "--json").stdout)
     base_url = stack.environment()["PROMIGENCE_BASE_URL"]
