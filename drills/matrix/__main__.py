@@ -59,7 +59,7 @@ def main() -> int:
         signal.signal(number, _interrupt)
     began = time.monotonic()
     try:
-        played, leaks = _play_all(chosen, console)
+        played, leaks = play_all(chosen, console)
     except KeyboardInterrupt:
         console.print("interrupted; the stack is stopped")
         return 130
@@ -75,6 +75,33 @@ def main() -> int:
     if given.json:
         print(json.dumps(summary))
     return 0 if told.held(summary) else 1
+
+
+def play_all(
+    chosen: Sequence[Case], console: Console, settled_within_s: float = SETTLED_WITHIN_S
+) -> tuple[list[tuple[Batch, Played]], list[str]]:
+    """Wave after wave on one stack; then what is left behind, which has so long to go.
+
+    Raises as `drills.rig.rigged` does, PromigenceError when the stack takes no snapshot or no run.
+    """
+    results: list[tuple[Batch, Played]] = []
+    with (
+        policy.serving() as servers,
+        rigged(DIRECTORY, "127.0.0.1:*", environment=ENVIRONMENT) as rig,
+        watching(rig.machines) as watch,
+    ):
+        here = frozenset(left(rig, frozenset(), frozenset()))
+        with console.status("building the snapshots"):
+            build(rig, (case.template for case in chosen))
+        for wave in waves(chosen):
+            results += _play_wave(rig, watch, servers, wave, console)
+        with console.status("looking for what was left behind"):
+            names = frozenset(watch.seen())
+            leaks = settled(lambda: left(rig, names, here), settled_within_s)
+        if leaks or not all(_went_well(each) for _, each in results):
+            keep_logs(DIRECTORY)
+            console.print(f"the stack's logs: {kept_logs(DIRECTORY)}", highlight=False)
+    return results, leaks
 
 
 def _given() -> argparse.Namespace:
@@ -94,30 +121,6 @@ def _chosen(case: Case, given: argparse.Namespace) -> bool:
     patterns = str(given.only).split(",")
     named = any(fnmatch.fnmatch(case.name, pattern) for pattern in patterns)
     return named and (case.quick or not given.quick)
-
-
-def _play_all(
-    chosen: Sequence[Case], console: Console
-) -> tuple[list[tuple[Batch, Played]], list[str]]:
-    """Wave after wave on one stack, then what is left behind."""
-    results: list[tuple[Batch, Played]] = []
-    with (
-        policy.serving() as servers,
-        rigged(DIRECTORY, "127.0.0.1:*", environment=ENVIRONMENT) as rig,
-        watching(rig.machines) as watch,
-    ):
-        here = frozenset(left(rig, frozenset(), frozenset()))
-        with console.status("building the snapshots"):
-            build(rig, (case.template for case in chosen))
-        for wave in waves(chosen):
-            results += _play_wave(rig, watch, servers, wave, console)
-        with console.status("looking for what was left behind"):
-            names = frozenset(watch.seen())
-            leaks = settled(lambda: left(rig, names, here), SETTLED_WITHIN_S)
-        if leaks or not all(_went_well(each) for _, each in results):
-            keep_logs(DIRECTORY)
-            console.print(f"the stack's logs: {kept_logs(DIRECTORY)}", highlight=False)
-    return results, leaks
 
 
 def _play_wave(

@@ -1,57 +1,80 @@
-"""The fault matrix sees a product that calls a fault by another name: a real stack, told to lie about one kind."""
+"""The fault matrix can fail: on a real stack it sees a wrong name, a fault that never came, harm to others, a leak."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
+import signal
+import socket
+from contextlib import closing
 
 import pytest
+from rich.console import Console
+
+from drills.matrix import told
+from drills.matrix.__main__ import play_all
+from drills.matrix.batch import SIBLING
+from drills.matrix.case import Case, breaks, fails, passes
+from drills.matrix.scene import Scene
 
 pytestmark = pytest.mark.machines
 
-ROOT = Path(__file__).parents[2]
-WITHIN_S = 180
-# Every process of the stack takes this in when it starts, before anything of the product.
-LIE = """
-from dataclasses import replace
-
-from app.domain import failure
-from app.errors import FailureKind
-
-honest = failure.failure
+# What the stack itself leaves for a moment is gone by then; what is planted is not.
+SETTLED_WITHIN_S = 15.0
+_SIBLING = (
+    "SELECT attempt_id FROM attempt JOIN fork USING (attempt_id) WHERE fork.run_id = %s"
+    " AND fork.key = %s AND fork.state = 'running'"
+)
 
 
-def lie(*given, **told):
-    named = honest(*given, **told)
-    panicked = named.kind is FailureKind.GUEST_PANICKED
-    return replace(named, kind=FailureKind.GUEST_HUNG) if panicked else named
+def harm_a_sibling(scene: Scene) -> None:
+    """Kill the machine of one that has nothing to do with it."""
+    found = scene.until(lambda: scene.rows(_SIBLING, scene.run_id, SIBLING), "a sibling at work")
+    pid = scene.watch.seen()[found[0]["attempt_id"]].pid
+    os.kill(pid, signal.SIGKILL)
 
 
-failure.failure = lie
-"""
+def leave_a_socket(scene: Scene) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as left:
+        left.bind(str(scene.rig.places.run_dir / "left.sock"))
 
 
-def test_a_fault_that_is_called_by_another_name_is_misnamed_and_nothing_else_is(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(LIE)
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    drilled = subprocess.run(
-        [sys.executable, "-m", "drills.matrix", "--json", "--only", "kernel-panic,kills-itself"],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WITHIN_S,
-    )
-    assert drilled.returncode == 1, drilled.stderr
-    summary = json.loads(drilled.stdout.splitlines()[-1])
+PLANTED = (
+    Case(
+        name="called-a-panic",
+        shows="a power-off that is said to be a panic",
+        command="poweroff -f",
+        expect=breaks("guest_panicked", "exec"),
+    ),
+    Case(
+        name="never-struck",
+        shows="a fault that does not come about",
+        expect=passes(),
+        cause=lambda scene: scene.until(lambda: None, "what never comes"),
+    ),
+    Case(
+        name="harms-a-sibling",
+        shows="a case that strikes its sibling",
+        expect=passes(),
+        cause=harm_a_sibling,
+    ),
+    Case(
+        name="leaves-something",
+        shows="a case that leaves something behind",
+        command="exit 4",
+        expect=fails(4),
+        cause=leave_a_socket,
+        siblings_s=4.0,
+    ),
+)
+
+
+def test_each_way_to_fail_is_counted_and_told() -> None:
+    played, leaks = play_all(PLANTED, Console(quiet=True), SETTLED_WITHIN_S)
+    summary = told.summed_up(played, leaks, 0.0)
     counted = {what: summary[what] for what in ("cases", "misnamed", "uncaused", "harmed", "leaks")}
-    assert counted == {"cases": 2, "misnamed": 1, "uncaused": 0, "harmed": 0, "leaks": 0}
-    (name,) = summary["wrong"]
-    assert name == "kernel-panic"
-    assert "kind is guest_hung instead of guest_panicked" in summary["wrong"][name][0]
+    assert counted == {"cases": 4, "misnamed": 1, "uncaused": 1, "harmed": 1, "leaks": 1}
+    assert not told.held(summary)
+    wrong = summary["wrong"]
+    assert "it is failed instead of env_failed" in wrong["called-a-panic"][0]
+    assert wrong["never-struck"][0].startswith("not caused: what never comes")
+    assert leaks == ["left.sock in the runtime directory"]
