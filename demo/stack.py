@@ -71,6 +71,18 @@ def running(
         yield from _running(directory, allow, environment or {})
 
 
+def start(directory: Path, allow: str | None, environment: Mapping[str, str]) -> None:
+    """Start the stack of this folder, with all that it has kept. Raises subprocess.CalledProcessError as `running`."""
+    egress = () if allow is None else ("--egress-allow", allow)
+    up = (*_server("up", directory), *egress)
+    _run(*up, timeout=UP_TIMEOUT_SECONDS, environment=environment)
+
+
+def stop(directory: Path) -> None:
+    """Stop it, and keep what it has stored. Raises subprocess.CalledProcessError when something of it lives on."""
+    _run(*_server("down", directory), timeout=DOWN_TIMEOUT_SECONDS)
+
+
 def kept_logs(directory: Path) -> Path:
     """Where the logs of a stack are that failed: beside those of set-up."""
     return directory.parent / "log" / directory.name
@@ -86,9 +98,7 @@ def keep_logs(directory: Path) -> None:
 def _running(directory: Path, allow: str | None, environment: Mapping[str, str]) -> Iterator[Stack]:
     _remove(directory)  # what a killed demo left
     try:
-        egress = () if allow is None else ("--egress-allow", allow)
-        up = (*_server("up", directory), *egress)
-        _run(*up, timeout=UP_TIMEOUT_SECONDS, environment=environment)
+        start(directory, allow, environment)
         variables = _variables(directory / "env")
         key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
         with Promigence(key, url) as client:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.stack import running
+from demo.stack import running, start, stop
 from drills import postgres
 from drills.forwarder import Forwarder
 from drills.postgres import Postgres
@@ -23,12 +23,16 @@ SLOTS = 48
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """The running stack, its database past the forwarder, and the forwarder."""
+    """The running stack, its database past the forwarder, and the forwarder.
+
+    `restart` takes the stack down on purpose, with every machine of its host, and starts it again.
+    """
 
     client: Promigence
     places: Places
     postgres: Postgres
     forwarder: Forwarder
+    restart: Callable[[], None]
 
     @property
     def machines(self) -> Path:
@@ -69,6 +73,11 @@ def rigged(
             with running(directory, allow, environment=told) as stack:
                 settings = load(directory)
                 places = Places(settings.dir, settings.sockets)
-                yield Rig(stack.client, places, server, forwarder)
+
+                def restart() -> None:
+                    stop(directory)
+                    start(directory, allow, told)
+
+                yield Rig(stack.client, places, server, forwarder, restart)
         finally:
             forwarder.close()

@@ -37,6 +37,10 @@ class Batch:
         return self.cases[0].terms
 
     @property
+    def siblings(self) -> bool:
+        return all(case.siblings for case in self.cases)
+
+    @property
     def within_s(self) -> float:
         return max(case.within_s for case in self.cases)
 
@@ -139,7 +143,7 @@ def _groups(batch: Batch, servers: Mapping[str, str]) -> list[Group]:
         )
         for case in batch.cases
     ]
-    for code in SIBLING_CODES:
+    for code in SIBLING_CODES if batch.siblings else ():
         command = f"sleep {siblings_s}; exit {code}"
         told = f'echo \'{{"reward": {int(not code)}}}\' >"$PROMIGENCE_RESULT"'
         env = {"COMMAND": command, "GRADE": f"{told}; exit {code}"}
@@ -157,6 +161,8 @@ def _terms(terms: Terms, servers: Mapping[str, str]) -> StartTerms:
         "egress": sorted(servers.values()) if terms.egress else [],
         "labels": {"drill": "matrix"},
     }
+    if terms.queue_timeout_s is not None:
+        given["queue_timeout_seconds"] = terms.queue_timeout_s
     if terms.hold_s is not None:
         return {**given, "hold_seconds": terms.hold_s}
     if terms.grade:
@@ -266,7 +272,7 @@ def _judged(
     siblings = seen_of(report, account, SIBLING)
     return Played(
         tuple(verdicts),
-        tuple(wrong_forks(_siblings_of(batch.terms), siblings)),
+        tuple(wrong_forks(_siblings_of(batch), siblings)),
         () if unfinished else tuple(wrong_run(report, account)),
     )
 
@@ -275,5 +281,7 @@ def _pending(report: Report, key: str) -> bool:
     return any(fork["key"] == key and fork["outcome"] == "pending" for fork in report["forks"])
 
 
-def _siblings_of(terms: Terms) -> Sequence[Expect]:
-    return SIBLINGS if terms.hold_s is None else HELD_SIBLINGS
+def _siblings_of(batch: Batch) -> Sequence[Expect]:
+    if not batch.siblings:
+        return ()
+    return SIBLINGS if batch.terms.hold_s is None else HELD_SIBLINGS

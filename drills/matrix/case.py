@@ -150,6 +150,7 @@ class Terms:
     rerun_started: bool = False
     guest_faults: Literal["environment", "task"] = "environment"
     egress: bool = False
+    queue_timeout_s: float | None = None
     spend_cap_usd: float = 1.0
 
 
@@ -163,11 +164,11 @@ SERVICED = Terms(environment_exit_codes=(75,), cwd="/workspace", environment_ret
 class Case:
     """A fault and what has to come of it. `shows` is its line in `docs/drills.md`: what is done, in words.
 
-    `quick` cases are the ones that CI runs. `loud` ones keep the host's processors busy: they run after the quiet ones.
-    Those of one `lane` break what they share (a snapshot's files): they run one after another, beside the loud ones.
-    `timed` ones run out of time on purpose, and would be starved of it among many: only those with equal terms are
-    there then. A host on which forks break in a row is let back into placement at once, unless `trusted` is False,
-    which only a case that is `alone` may say.
+    `quick` cases are the ones that CI runs. `loud` ones keep the host's processors busy: they run after the quiet
+    ones. Those of one `lane` break what they share (a snapshot's files): they run one after another, beside the loud
+    ones. `timed` ones run out of time on purpose, and would be starved of it among many: only those with equal terms
+    are there then. A host on which forks break in a row is let back into placement at once, unless `trusted` is False,
+    which only a case that is `alone` may say; so may it have no `siblings`, where nothing on the host could be spared.
     """
 
     name: str
@@ -189,6 +190,7 @@ class Case:
     timed: bool = False
     lane: str = ""
     quick: bool = False
+    siblings: bool = True
     siblings_s: float = 1.0
     within_s: float = FINAL_WITHIN_S
 

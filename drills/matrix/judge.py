@@ -146,7 +146,7 @@ def _wrong_attempts(expect: Expect, seen: Seen) -> Iterator[str]:
         yield f"its failed machines are listed as {kinds} instead of {expect.failures}"
     charged = {each.number: each.charged_micros for each in seen.attempts}
     for each in seen.failed:
-        if micros(each["cost_usd"]) != charged.get(each["attempt"]):
+        if micros(each["cost_usd"]) != charged.get(each["attempt"], 0):
             yield f"machine {each['attempt']} is listed with another cost than its row's"
         if each["replaced"] is not (each["attempt"] < expect.attempts):
             yield f"machine {each['attempt']} is listed as {'' if each['replaced'] else 'not '}replaced"

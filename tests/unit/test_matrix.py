@@ -86,9 +86,14 @@ def test_a_case_speaks_the_contracts_language(case: Case) -> None:
         assert all(FailureKind(kind) for kind in expect.failures)
         assert expect.kind is None or expect.kind == expect.failures[-1]
         assert (expect.outcome == "env_failed") <= (expect.kind is not None)
-    assert case.trusted or case.alone
+    assert (case.trusted and case.siblings) or case.alone
     assert case.shows
     assert not case.shows.endswith(".")
+
+
+def test_every_kind_of_the_contract_is_caused_somewhere() -> None:
+    caused = {kind for case in cases() for expect in case.expected for kind in expect.failures}
+    assert {kind.value for kind in FailureKind} == caused
 
 
 def test_the_quick_ones_fit_ci() -> None:
