@@ -22,7 +22,7 @@ _DEATHS: dict[DeathCause, tuple[FailureKind, str]] = {
         FailureKind.GUEST_HUNG,
         "the machine lived but did not answer; it was ended",
     ),
-    # A guest that is silent is found by whoever looks at its machine, long before its lease ends.
+    # Met by nobody who had asked the guest: one that is silent is found long before its lease ends.
     DeathCause.DEADLINE: (
         FailureKind.WORKER_LOST,
         "the machine's lease ended, and nobody had collected what became of its commands",
@@ -68,6 +68,9 @@ def _held_to_its_end(claimed: Claimed, death: Death) -> bool:
 def fault_of(met: EnvironmentFault, death: Death, console: str = "") -> EnvironmentFault:
     """A fault that was met, named by how the machine ended; `console` is the last that its guest's kernel said."""
     kind, message = _DEATHS[death.cause]
+    if death.cause is DeathCause.DEADLINE and met.kind is FailureKind.GUEST_HUNG:
+        # It was asked in its time, and silent: no end of a lease excuses that.
+        kind, message = met.kind, "the machine did not answer, and its lease ended meanwhile"
     panic = _panic(console) if death.cause is DeathCause.PANICKED else None
     if panic is not None and _FOR_MEMORY.search(panic):
         kind = FailureKind.GUEST_OUT_OF_MEMORY
