@@ -48,7 +48,7 @@ drill-cap: setup ## kill parts of the stack in capped steps; SEEDS=20, or SEED=1
 drill-faults: setup ## cause every kind of failure for real; ONLY='egress-*', QUICK=1 (what CI runs), JSON=1
 	@$(PYTHON) -m drills.matrix $(if $(ONLY),--only '$(ONLY)') $(if $(QUICK),--quick) $(if $(JSON),--json)
 
-drill-once: setup ## kill the worker at its worst moments under commands that are counted outside; COMMANDS=50, KILLS=8, JSON=1
+drill-once: setup ## kill the worker at its worst moments under commands that are counted outside; COMMANDS=50, KILLS=6, JSON=1
 	@$(PYTHON) -m drills.once $(if $(COMMANDS),--commands $(COMMANDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(JSON),--json)
 
 up: $(SETUP_FOR_STACK) ## start the stack here; MACHINES=fake simulates the machines

@@ -89,7 +89,7 @@ def planned(count: int, seed: int) -> list[Planned]:
 def _given() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="drills.once", description="at most once, never lost")
     parser.add_argument("--commands", type=int, default=50)
-    parser.add_argument("--kills", type=int, default=8, help="at most so many (8)")
+    parser.add_argument("--kills", type=int, default=6, help="at most so many (6)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     given = parser.parse_args()
