@@ -1,6 +1,6 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check test test-fast mutants demo drill-cap drill-faults drill-once up down bench lock clean
+.PHONY: help setup venv check test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once up down bench lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -44,6 +44,9 @@ demo: setup ## set-up and the main job on real machines; JSON=1 ends with one JS
 
 drill-cap: setup ## kill parts of the stack in capped steps; SEEDS=20, or SEED=17 alone; JSON=1
 	@$(PYTHON) -m drills $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),20)) $(if $(JSON),--json)
+
+drill-chaos: venv ## random faults on simulated machines, judged against the truth; FORKS=10000, SEED=1, EPISODES=1, JSON=1
+	@$(PYTHON) -m drills.chaos $(if $(FORKS),--forks $(FORKS)) $(if $(SEED),--seed $(SEED)) $(if $(EPISODES),--episodes $(EPISODES)) $(if $(JSON),--json)
 
 drill-faults: setup ## cause every kind of failure for real; ONLY='egress-*', QUICK=1 (what CI runs), JSON=1
 	@$(PYTHON) -m drills.matrix $(if $(ONLY),--only '$(ONLY)') $(if $(QUICK),--quick) $(if $(JSON),--json)
