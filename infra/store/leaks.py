@@ -128,6 +128,7 @@ def _unsettled_builds(at: Connection, now_ns: int) -> Iterator[Leak]:
         select(builds.c.build_id, runs.c.ended_ns)
         .join(runs, runs.c.run_id == builds.c.run_id)
         .where(is_unsettled, runs.c.state == RunState.ENDED)
+        .order_by(builds.c.created_ns)
     )
     for row in at.execute(ended):
         age_ns = now_ns - row.ended_ns

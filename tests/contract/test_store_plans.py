@@ -25,7 +25,7 @@ from tests.contract.rows import Rows
 MAY_BE_SCANNED = re.compile(
     r"SCAN (host|project|snapshot|anon_1|\(subquery-\d+\))(?!\w)|SCAN \w+ USING (COVERING )?INDEX "
     r"(ix_attempt_open|ix_attempt_open_of_host|ux_attempt_open_of_fork|ix_build_unsettled|ix_fork_queued|"
-    r"ix_run_active|ix_fork_live_of_run|ix_exec_unfinished)$"
+    r"ix_run_active|ix_fork_live_of_(run|host|snapshot)|ix_exec_unfinished)$"
 )
 
 
@@ -86,6 +86,8 @@ def _live_through_everything(rows: Rows) -> None:
     store.hosts.list()
     store.census.take()
     store.hosts.unassign_dead()
+    store.hosts.begin_test(a.HOST)
+    store.leaks.found()
     store.runs.list(a.PROJECT, {"step": "1"}, 10, held.run.run_id)
     store.runs.tallies((held.run.run_id,))
     store.runs.attempts(held.run.run_id)
