@@ -11,14 +11,15 @@ from sqlalchemy import select
 from app.domain.fork import EndReason, ForkState
 from app.domain.ledger import Purse
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Claimed, Closing, Exec, ExecPurpose, Fork, Run
+from app.domain.run import Claimed, Closing, Exec, ExecPurpose, Fork, Run, Verdict
 from app.errors import Conflict, StaleClaim
 from infra.store.schema import LedgerKind
 from infra.store.tables import attempts, forks, ledger, runs
 from tests import builders as a
 from tests.contract.rows import Rows
 from tests.ledger import books
-from tests.ledger.books import Books, End
+from tests.ledger.books import End
+from tests.ledger.kept import KeepingBooks
 
 SECOND = a.MICROS_PER_SECOND
 MOST_ACTIVE = 3
@@ -32,7 +33,7 @@ class Mirror:
 
     def __init__(self, rows: Rows, seed: int) -> None:
         self.rows = rows
-        self.books = Books()
+        self.books = KeepingBooks()
         self.chance = random.Random(seed)
         self.held: list[Claimed] = []
         self.workers = 1
@@ -61,6 +62,7 @@ class Mirror:
             (3, self.heartbeat),
             (2, self.accrue),
             (1, self.stop),
+            (3, self.keep),
             (3, self.wait),
             (3, self.close_by_time),
         )
@@ -74,8 +76,10 @@ class Mirror:
         count, rerun = self.chance.randint(1, 5), self.chance.random() < 0.5
         # Some budgets do not fund even the smallest lease of each fork.
         budget = self.chance.randint(8 * count * SECOND, 70 * count * SECOND)
-        run, its_forks = a.step(count, budget, rerun_started=rerun)
+        keep = self.chance.randint(0, 2)
+        run, its_forks = a.step(count, budget, rerun_started=rerun, keep_failed=keep)
         self.rows.store.runs.start(run, its_forks, None)
+        self.books.limits[run.run_id] = keep
         self._note(run, its_forks)
 
     def build(self) -> None:
@@ -180,6 +184,24 @@ class Mirror:
             self.rows.store.runs.ask_stop(run_id, EndReason.CANCELLED)
             self.books.ask_stop(run_id, EndReason.CANCELLED)
 
+    def keep(self) -> None:
+        """A verdict, be it the environment's or the task's, of whoever holds it, or held it once."""
+        ready = [each for each in self.held if self._fork(each).state is ForkState.READY]
+        claimed = self.chance.choice(ready) if ready else self._pick()
+        if claimed is None:
+            return
+        failure = a.failed() if self.chance.random() < 0.5 else None
+        reason = EndReason.COMMAND_FAILED if failure is None else EndReason.ENVIRONMENT_FAILED
+        verdict, attempt = Verdict(reason, failure=failure), claimed.attempt
+        whose = (attempt.attempt_id, attempt.claim, reason)
+        kept: list[bool] = []
+        store, failed = self.rows.store.attempts, failure is not None
+        seen = self._refused(lambda: kept.append(store.keep(claimed, verdict)))
+        told = self._refused(lambda: kept.append(self.books.keep(*whose, failed=failed)))
+        assert seen == told
+        assert len(set(kept)) < 2
+        self.reached["kept"] += kept[:1] == [True]
+
     def wait(self) -> None:
         self.rows.clock.advance(self.chance.choice((0.3, 2.9, 9.1, 57.7)))
 
@@ -236,6 +258,9 @@ class Mirror:
     def _attempt(self, claimed: Claimed) -> books.Attempt:
         return self.books.attempts[claimed.attempt.attempt_id]
 
+    def _fork(self, claimed: Claimed) -> books.Fork:
+        return self.books.forks[claimed.fork.fork_id]
+
     def _note(self, run: Run, its_forks: tuple[Fork, ...]) -> None:
         noted = books.Run(
             run_id=run.run_id,
@@ -255,7 +280,7 @@ class Mirror:
                 self.books.forks[fork.fork_id].host = fork.host_id
 
     def _joining(self, claimed: Claimed) -> tuple[Fork, ...]:
-        if not self.books.forks[claimed.fork.fork_id].template:
+        if not self._fork(claimed).template:
             return ()
         count = self.chance.randint(1, 3)
         pool = self.books.runs[claimed.run.run_id].purse.pool_micros
