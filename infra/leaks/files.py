@@ -11,6 +11,7 @@ from app.domain.leak import Leak, LeakKind, Trace
 
 # What bundles and blobs call a thing that is on its way in or out.
 _BUNDLES, _BLOBS = ("bundles/stored", "bundles/staged"), "blobs"
+_MARKS = ("bundles/checked", "bundles/refused")
 _NEW_BLOB = ".new-"
 
 
@@ -18,9 +19,10 @@ def remains(directory: Path) -> Iterator[Trace]:
     """Bundles that were being removed, marks of bundles that are gone, and uploads that never ended."""
     for folder in _BUNDLES:
         yield from _traces(directory, LeakKind.BUNDLE_REMAINS, (directory / folder).glob(".*"))
-    marks = (directory / "bundles" / "checked").glob("*")
-    lone = (mark for mark in marks if not _has_bundle(directory, mark.name))
-    yield from _traces(directory, LeakKind.BUNDLE_REMAINS, lone)
+    for folder in _MARKS:
+        marks = (directory / folder).glob("*")
+        lone = (mark for mark in marks if not _has_bundle(directory, mark.name))
+        yield from _traces(directory, LeakKind.BUNDLE_REMAINS, lone)
     uploads = (directory / _BLOBS).glob(f"{_NEW_BLOB}*")
     yield from _traces(directory, LeakKind.BLOB_REMAINS, uploads)
 

@@ -231,7 +231,9 @@ def test_what_was_half_made_or_half_removed_is_seen(traces: HostTraces, stack: P
     half = stack / "bundles" / "stored" / ".build_1.4711"
     half.mkdir()
     (half / "memory.img").touch()
-    (stack / "bundles" / "checked" / "build_gone").touch()
+    for marks in ("checked", "refused"):
+        (stack / "bundles" / marks).mkdir(exist_ok=True)
+        (stack / "bundles" / marks / "build_gone").touch()
     (stack / "blobs" / ".new-abc").touch()
     found = traces.found()
     remains = (LeakKind.BUNDLE_REMAINS, LeakKind.BLOB_REMAINS)
@@ -239,6 +241,7 @@ def test_what_was_half_made_or_half_removed_is_seen(traces: HostTraces, stack: P
     assert set(seen) == {
         "bundles/stored/.build_1.4711",
         "bundles/checked/build_gone",
+        "bundles/refused/build_gone",
         "blobs/.new-abc",
     }
     for trace in seen.values():
