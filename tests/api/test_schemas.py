@@ -14,7 +14,7 @@ from app.api.schemas.run import QuoteBody, StartBody
 from app.api.schemas.snapshot import BuildBody
 from app.domain.machine import Shape
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec
+from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec, StopWhen
 from app.domain.snapshot import Definition, Upload
 
 STEP: dict[str, Any] = {
@@ -57,6 +57,7 @@ def test_a_step_becomes_the_spec_that_it_says() -> None:
             "egress": ["policy.internal:8000"],
             "labels": {"step": "17"},
             "queue_timeout_seconds": 60,
+            "stop_when": {"env_failed_share": 0.2},
         }
     )
     assert body.to_spec() == RunSpec(
@@ -78,6 +79,7 @@ def test_a_step_becomes_the_spec_that_it_says() -> None:
         egress=("policy.internal:8000",),
         labels=(("step", "17"),),
         queue_timeout_ns=60 * NS_PER_SECOND,
+        stop_when=StopWhen(0.2),
     )
 
 
@@ -161,6 +163,12 @@ def test_a_quote_may_leave_its_command_open_and_a_start_may_not() -> None:
         ({"labels": {"a=b": "x"}}, "labels.a=b.[key]"),
         ({"labels": {"a": "x" * 256}}, "labels.a"),
         ({"queue_timeout_seconds": 0}, "queue_timeout_seconds"),
+        ({"stop_when": {"env_failed_share": 0}}, "stop_when.env_failed_share"),
+        ({"stop_when": {"env_failed_share": 1.01}}, "stop_when.env_failed_share"),
+        ({"stop_when": {"env_failed_share": float("nan")}}, "stop_when.env_failed_share"),
+        ({"stop_when": {"env_failed_share": "0.2"}}, "stop_when.env_failed_share"),
+        ({"stop_when": {}}, "stop_when.env_failed_share"),
+        ({"stop_when": {"env_failed_share": 0.2, "failed": 1}}, "stop_when.failed"),
         ({"cuont": 1}, "cuont"),
         ({"groups": [{"snapshot": "a", "count": 1}]}, ""),
         ({"snapshot": None}, ""),
