@@ -31,6 +31,12 @@ def death(home: Home, events: Iterable[MonitorEvent], clock: Clock) -> Death | N
     return _explained(home, written)
 
 
+def killed_for_memory(home: Home) -> str | None:
+    """What shows that the kernel killed this dead machine for want of memory; None where nothing does."""
+    written = keeper.read_exit(home)
+    return _kernels_word(home, written) if written is not None else None
+
+
 def is_end(event: MonitorEvent) -> bool:
     """The guest ended itself, by this event; QEMU is paused and waits for us."""
     return _by_itself((event,)) is not None
@@ -64,12 +70,19 @@ def log_tail(home: Home) -> str:
 
 def _explained(home: Home, written: Death) -> Death:
     """The kernel's word, if it was killed for want of memory; else what QEMU itself said last."""
-    born = keeper.read_born(home)
-    killed = written.signal == signal.SIGKILL or written.cause is DeathCause.KEEPER_LOST
-    said = oom.proof(home, born) if killed and born is not None else None
+    said = _kernels_word(home, written)
     if said is not None:
         return replace(written, cause=DeathCause.OUT_OF_MEMORY, seen=said)
     return replace(written, seen=log_tail(home))
+
+
+def _kernels_word(home: Home, written: Death) -> str | None:
+    """Of a machine that was killed, and not by its keeper."""
+    if written.cause is DeathCause.SIGNAL and written.signal != signal.SIGKILL:
+        return None
+    born = keeper.read_born(home)
+    witnessed = written.cause in (DeathCause.SIGNAL, DeathCause.KEEPER_LOST)
+    return oom.proof(home, born) if witnessed and born is not None else None
 
 
 def _unwitnessed(home: Home, clock: Clock) -> Death | None:

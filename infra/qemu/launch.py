@@ -120,6 +120,14 @@ def _fault(
     home: Home, message: str, kind: FailureKind = FailureKind.RESTORE_FAILED
 ) -> EnvironmentFault:
     keeper.kill(home)
+    killed = evidence.killed_for_memory(home)
+    if killed is not None:
+        return EnvironmentFault(
+            FailureKind.HOST_OUT_OF_MEMORY,
+            f"machine {home.name}: the host's kernel killed it for want of memory",
+            process_said=killed,
+            met=message,
+        )
     return EnvironmentFault(
         kind,
         f"machine {home.name}: {message}",

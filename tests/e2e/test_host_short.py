@@ -16,6 +16,7 @@ from app.errors import EnvironmentFault, FailureKind
 from drills.matrix.cgroups import tight
 from infra.qemu import oom
 from infra.qemu.machines import QemuMachines
+from infra.qemu.qmp import Monitor
 from tests.e2e.conftest import Factory, Frozen
 from tests.e2e.inside import Machine
 from tests.e2e.processes import gone
@@ -66,6 +67,31 @@ def test_a_kill_by_somebody_else_is_none_for_memory(fork: Machine) -> None:
     os.kill(handle.pid, signal.SIGKILL)
     assert gone(handle.pid, handle.keeper_pid)
     assert death_of(fork).cause is DeathCause.SIGNAL
+
+
+def test_a_kill_for_memory_in_a_restore_is_called_that(
+    factory: Factory, frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's log is written here; the rest is as it is."""
+    killed: list[int] = []
+
+    def killed_in_it(monitor: Monitor, _: object) -> None:
+        (handle,) = factory.machines.live()
+        killed.append(handle.pid)
+        os.kill(handle.pid, signal.SIGKILL)
+        monitor.expect(lambda _: False, 30)
+
+    def log() -> Iterator[tuple[int, str]]:
+        line = f"Out of memory: Killed process {killed[0]} (qemu-system-x86) total-vm:1kB"
+        yield factory.host.clock.boot_ns(), line
+
+    monkeypatch.setattr("infra.qemu.machines.restore.resume", killed_in_it)
+    monkeypatch.setattr(oom, "_log", log)
+    with pytest.raises(EnvironmentFault) as refused:
+        factory.fork()
+    assert refused.value.kind is FailureKind.HOST_OUT_OF_MEMORY
+    assert f"Killed process {killed[0]} " in str(refused.value.evidence["process_said"])
+    assert factory.machines.known() == ()
 
 
 @contextmanager
