@@ -14,6 +14,7 @@ import redis
 from infra.queue import CONTROL, host_queue
 from promigence import Promigence
 from promigence.errors import Unauthorized
+from promigence.types import HeldExec
 from tests.integration.stacks import Stack, kill, until
 
 
@@ -50,6 +51,32 @@ def test_eight_commands_of_a_held_fork_at_once(client: Promigence) -> None:
     assert [each["stdout"] for each in ended] == [f"{n}\n" for n in range(8)]
     released = client.forks.release(fork_id, passed=True)
     assert released["outcome"] == "passed"
+
+
+def test_a_fork_that_failed_is_kept_and_looked_into(client: Promigence) -> None:
+    run = client.runs.start(
+        "task-suite",
+        count=1,
+        spend_cap=1.0,
+        keep_failed=1,
+        exec={"sh": "sim: print why exit 7", "timeout_seconds": 300},
+    )
+    until(lambda: client.runs.get(run["run_id"])["progress"]["kept"] == 1, "the fork is kept")
+    (fork,) = client.runs.forks(run["run_id"])
+    fork_id = fork["fork_id"]
+    assert client.forks.console(fork_id)["live"] is True
+    slow: HeldExec = {"sh": "sim: print working 2s exit 5"}
+    heard: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client.forks.exec, fork_id, slow, "slow")
+        until(lambda: len(client.forks.get(fork_id)["commands"]) == 3, "the command is there")
+        client.forks.logs(fork_id, "slow", on_text=heard.append)
+        assert running.result(timeout=20)["exit_code"] == 5
+    assert "".join(heard) == "working\n"
+    assert client.forks.release(fork_id)["outcome"] == "failed"
+    assert client.runs.wait(run["run_id"], timeout=20)["totals"]["failed"] == 1
+    assert client.forks.logs(fork_id)["text"] == "why\n"
+    assert client.forks.console(fork_id)["live"] is False
 
 
 def test_lost_bells_are_rung_again_from_the_rows(stack: Stack, client: Promigence) -> None:
