@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsound
 from app.domain.ledger import START_WINDOW_NS
 from app.domain.machine import Bundle, Deadline, Identity
+from app.domain.placement import slots_for
 from app.domain.quarantine import SELF_TEST_NS, Quarantine, self_test_name
-from app.errors import EnvironmentFault
+from app.errors import EnvironmentFault, FailureKind
 from app.ports import HostPorts, Ports
 
 STEP_TIMEOUT_S = 30.0
@@ -71,6 +72,7 @@ def _fault_of(ports: Ports, host: HostPorts, bundle_id: str | None) -> Environme
 
 def _bring_up(ports: Ports, host: HostPorts, bundle: Bundle) -> None:
     """Restore, barrier, contract; then nothing of the machine is left, whatever happened."""
+    _need_room(ports, host, bundle)
     now_ns = ports.clock.boot_ns()
     deadline = Deadline(now_ns + SELF_TEST_NS, now_ns + START_WINDOW_NS)
     name = self_test_name(deadline.boot_ns, secrets.token_hex(6))
@@ -82,6 +84,15 @@ def _bring_up(ports: Ports, host: HostPorts, bundle: Bundle) -> None:
         host.machines.kill(name)
         host.guest.close(name)
         host.machines.forget(name)
+
+
+def _need_room(ports: Ports, host: HostPorts, bundle: Bundle) -> None:
+    """What runs here goes on, and a test takes none of its room. What is free stays free: no fork is placed here."""
+    for row in ports.hosts.list():
+        if row.host_id == host.host_id and slots_for(bundle.shape, row, free=True) < 1:
+            raise EnvironmentFault(
+                FailureKind.NO_CAPACITY, "there is no room for it beside the forks that go on here"
+            )
 
 
 def _barrier(ports: Ports, host: HostPorts, name: str, bundle: Bundle) -> None:

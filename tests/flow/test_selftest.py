@@ -118,6 +118,25 @@ def test_a_host_without_a_bundle_boots_a_guests_kernel(suite: Stage) -> None:
     assert again.released
 
 
+def test_a_test_takes_no_room_of_forks_that_go_on(suite: Stage) -> None:
+    suite.ports.hosts.register(suite.host.machines.fingerprint(), 2)
+    run_id = suite.start(spec("500s", count=1))
+    suite.run_for(3)
+    break_host(suite)
+    suite.ports.hosts.register(suite.host.machines.fingerprint(), 1)
+    wait_out(suite)
+    found = selftest.run(suite.ports, suite.host)
+    assert found is not None
+    assert not found.released
+    assert "no room" in found.seen
+    suite.ports.hosts.register(suite.host.machines.fingerprint(), 2)
+    wait_out(suite, 20)
+    found = selftest.run(suite.ports, suite.host)
+    assert found is not None
+    assert found.released
+    assert suite.report(run_id)["totals"]["pending"] == 1
+
+
 def test_two_worker_processes_of_a_host_test_it_once(suite: Stage) -> None:
     break_host(suite)
     wait_out(suite)
