@@ -76,6 +76,7 @@ def examine(directory: Path, *, fix: bool) -> Report:
             return report
         _look_at_hosts(report, control)
         _look_at_clock(report, control)
+        _look_at_queue(report, control, settings)
         _look_for_leaks(report, control, fix=fix)
         if host is not None:
             _look_on_host(report, control, host, _traces(settings, identity), fix=fix)
@@ -176,6 +177,16 @@ def _look_at_clock(report: Report, control: Control) -> None:
             f"this host's wall clock is {apart_s:.0f} s from the database's",
             "set this host's clock: guests are given it",
         )
+
+
+def _look_at_queue(report: Report, control: Control, settings: Settings) -> None:
+    """A broker of the operator's own; one of the stack's is asked among its parts."""
+    if settings.redis_url is None:
+        return
+    try:
+        control.queue.found()
+    except PromigenceError as away:
+        report.found(away.code, "queue", away.message, "start it, or mend `redis_url`")
 
 
 def _look_for_leaks(report: Report, control: Control, *, fix: bool) -> None:

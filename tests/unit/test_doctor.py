@@ -153,6 +153,12 @@ def test_without_rows_nothing_is_called_a_leak(stack: Path) -> None:
     assert (stack / "bundles" / "staged" / "build_unowned").is_dir()
 
 
+def test_an_operators_own_queue_that_is_away_is_told(stack: Path, store: Stores) -> None:
+    own = {"machines": "fake", "redis_url": "redis://127.0.0.1:1/0"}
+    (stack / "settings.json").write_text(json.dumps(own))
+    assert kinds(doctor(stack, code=1)) == ["queue_away"]
+
+
 def test_a_host_in_quarantine_and_forks_that_wait_for_a_worker_are_told(
     stack: Path, store: Stores
 ) -> None:
