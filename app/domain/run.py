@@ -59,7 +59,7 @@ class StopWhen:
     env_failed_share: float
 
     def reached(self, env_failed: int, requested: int) -> bool:
-        """By the share as it was written: three of ten are 0.3, which no binary number is."""
+        """By the share as it was written: seven of a hundred are 0.07, which no binary number is."""
         return env_failed >= Decimal(str(self.env_failed_share)) * requested
 
 

@@ -136,7 +136,15 @@ def test_a_command_that_ended_by_itself_keeps_its_outcome(suite: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("share", "requested", "least"),
-    [(0.3, 10, 3), (0.1, 30, 3), (0.2, 3, 1), (1.0, 7, 7), (0.001, 10, 1), (1 / 3, 3, 1)],
+    [
+        (0.3, 10, 3),
+        (0.07, 100, 7),
+        (0.1, 30, 3),
+        (0.2, 3, 1),
+        (1.0, 7, 7),
+        (0.001, 10, 1),
+        (1 / 3, 3, 1),
+    ],
 )
 def test_the_share_is_reached_exactly(share: float, requested: int, least: int) -> None:
     rule = StopWhen(share)

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.listed import LEDGER_MUTANTS
+from tests.mutants.listed_events import EVENT_MUTANTS
 from tests.mutants.listed_keep import KEEP_MUTANTS
 from tests.mutants.listed_projects import PROJECT_MUTANTS
 from tests.mutants.mutant import Mutant, applied
 
 ROOT = Path(__file__).parents[2]
-MUTANTS = LEDGER_MUTANTS + PROJECT_MUTANTS + KEEP_MUTANTS
+MUTANTS = LEDGER_MUTANTS + PROJECT_MUTANTS + KEEP_MUTANTS + EVENT_MUTANTS
 COPIED = ("app", "infra", "tests", "pyproject.toml")
 AT_ONCE = 2
 TIMEOUT_S = 300
