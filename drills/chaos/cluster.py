@@ -189,10 +189,10 @@ class Cluster:
         for name, box in self.worlds[host_id].boxes.items():
             if self.channels.get(name) == process.claim:
                 box.attached = False
+        self.note_worker(process, "killed")
         if process in self.zombies:
             self.zombies.remove(process)
             return
-        self.note_worker(process, "killed")
         self.processes[host_id] = None
         self.back_s.setdefault(host_id, self.now_s + self.chance.uniform(*RESTART_S))
 

@@ -8,7 +8,7 @@ import secrets
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,9 @@ LOOK_EVERY = 8
 FORKS_A_RUN = (4, 24)
 
 
+Draw = Callable[[random.Random, int], RunPlan]
+
+
 @dataclass(slots=True)
 class Result:
     """What came of one seed."""
@@ -58,7 +61,9 @@ class Result:
     traces: dict[str, list[str]] = field(default_factory=dict)
 
 
-def play(seed: int, forks: int, *, url: str = IN_MEMORY, weather: Weather = STORM) -> Result:
+def play(
+    seed: int, forks: int, *, url: str = IN_MEMORY, weather: Weather = STORM, drawn: Draw = draw
+) -> Result:
     """An episode of about so many forks. The same seed is the same episode."""
     chance, clock = random.Random(seed), ManualClock()
     stores = create_store(url, key_secret=b"k" * 32, now_ns=clock.wall_ns)
@@ -68,7 +73,8 @@ def play(seed: int, forks: int, *, url: str = IN_MEMORY, weather: Weather = STOR
             stores.migrate()
             cluster = Cluster(stores, clock, Path(folder.name), chance, HOSTS, SLOTS)
             try:
-                return _play(cluster, chance, seed, forks, weather)
+                plans = _plans(chance, forks, drawn)
+                return _play(cluster, chance, seed, plans, weather)
             finally:
                 cluster.close()
         finally:
@@ -108,21 +114,26 @@ def _drawn_by(chance: random.Random) -> Iterator[None]:
 
 
 def _play(
-    cluster: Cluster, chance: random.Random, seed: int, forks: int, weather: Weather
+    cluster: Cluster,
+    chance: random.Random,
+    seed: int,
+    plans: list[tuple[float, RunPlan]],
+    weather: Weather,
 ) -> Result:
     cluster.build(Definition(SNAPSHOT, "debian-12", SHAPE, test=sim("1s exit 0", 30)))
-    trainer = Trainer(cluster, chance, _plans(chance, forks, cluster.now_s))
+    trainer = Trainer(cluster, chance, plans)
     cluster.weather = weather
     _storm(cluster, trainer, Storm(cluster, chance), chance)
     late = _calm(cluster, trainer)
     return _judged(cluster, trainer, seed, late)
 
 
-def _plans(chance: random.Random, forks: int, now_s: float) -> list[tuple[float, RunPlan]]:
+def _plans(chance: random.Random, forks: int, drawn: Draw) -> list[tuple[float, RunPlan]]:
+    """Runs with the seconds from the beginning at which they start."""
     plans, last_s = [], forks / FORKS_A_SECOND
     while forks > 0:
-        plan = draw(chance, min(forks, chance.randint(*FORKS_A_RUN)))
-        plans.append((now_s + chance.uniform(0, last_s), plan))
+        plan = drawn(chance, min(forks, chance.randint(*FORKS_A_RUN)))
+        plans.append((chance.uniform(0, last_s), plan))
         forks -= plan.spec.count
     return plans
 
@@ -166,7 +177,7 @@ def _judged(cluster: Cluster, trainer: Trainer, seed: int, late: list[Started]) 
         result.kinds.update(each["kind"] for each in failures)
         result.broken += judge(evidence) if run not in late else _not_ended(evidence)
     result.machines = len(cluster.chronicle.fork_of)
-    result.commands = len(cluster.starts)
+    result.commands = sum(not exec_id.startswith("test_") for exec_id in cluster.starts)
     result.broken += _of_all(cluster)
     for broken in result.broken:
         result.traces[broken.fork_id] = list(cluster.chronicle.told(broken.fork_id))

@@ -92,6 +92,24 @@ def draw(chance: random.Random, count: int) -> RunPlan:
     return _plain(chance, count, graded=kind == "graded")
 
 
+def draw_commands(chance: random.Random, count: int) -> RunPlan:
+    """A run of commands that end by themselves, one after another on forks that are held, or each on its own."""
+    sizes = _sizes(chance, count)
+    if chance.random() < 0.5:
+        hold = Hold(tuple(_command(chance) for _ in range(8)), True, True, None)
+        spec = RunSpec(
+            (Group(SNAPSHOT, count),), 100_000_000, hold_ns=600 * 10**9, verify_each=False
+        )
+        return RunPlan(spec, holds=(hold,) * count)
+    drawn = [_command(chance) for _ in sizes]
+    groups = tuple(
+        Group(SNAPSHOT, size, env=life.env) for size, life in zip(sizes, drawn, strict=True)
+    )
+    spec = RunSpec(groups, 100_000_000, exec=sim("$LIFE", TIMEOUT_S), verify_each=False)
+    lives = tuple(life for size, life in zip(sizes, drawn, strict=True) for _ in range(size))
+    return RunPlan(spec, lives)
+
+
 def _plain(chance: random.Random, count: int, *, graded: bool) -> RunPlan:
     sizes = _sizes(chance, count)
     drawn = [_graded(chance, _life(chance)) if graded else _life(chance) for _ in sizes]

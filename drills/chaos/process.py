@@ -113,6 +113,8 @@ class Process:
             raise Killed
         if port == "machines" and verb in _DEATHS_HAND:
             self.cluster.check_fence(self, verb, given[0])
+        if (port, verb) == ("guest", "attach"):
+            self.cluster.channels[given[0]] = self.claim
         weather = self.cluster.weather
         if port in DATABASE and self._is_away(weather.away):
             raise Unavailable("database_away", "planted")
@@ -245,10 +247,6 @@ def _killed(process: Process, given: tuple[Any, ...], _: Any) -> None:
     process.cluster.note(given[0], What.KILLED_BY, process.claim)
 
 
-def _attached(process: Process, given: tuple[Any, ...], _: Any) -> None:
-    process.cluster.channels[given[0]] = process.claim
-
-
 _NOTED: dict[tuple[str, str], Callable[[Process, tuple[Any, ...], Any], None]] = {
     ("attempts", "open"): _opened,
     ("attempts", "adopt"): _adopted,
@@ -258,5 +256,4 @@ _NOTED: dict[tuple[str, str], Callable[[Process, tuple[Any, ...], Any], None]] =
     ("execs", "intend"): _intended,
     ("execs", "finish"): _saved,
     ("machines", "kill"): _killed,
-    ("guest", "attach"): _attached,
 }

@@ -40,7 +40,10 @@ class Trainer:
         self, cluster: Cluster, chance: random.Random, plans: list[tuple[float, RunPlan]]
     ) -> None:
         self._cluster, self._chance = cluster, chance
-        self._plans = sorted(plans, key=lambda plan: plan[0])
+        now_s = cluster.now_s
+        self._plans = sorted(
+            ((now_s + at_s, plan) for at_s, plan in plans), key=lambda plan: plan[0]
+        )
         self.last_s = self._plans[-1][0]
         self.started: list[Started] = []
 
@@ -65,7 +68,11 @@ class Trainer:
         ports = self._cluster.ports
         answer = start.start(ports, PROJECT, plan.spec, None, None)
         run_id = str(answer["run_id"])
-        self.started.append(Started(run_id, plan, self._cluster.now_s, ports.runs.forks(run_id)))
+        forks = ports.runs.forks(run_id)
+        self.started.append(Started(run_id, plan, self._cluster.now_s, forks))
+        for fork in forks:
+            asked = plan.lives[fork.index].script if plan.lives else "to be held"
+            self._cluster.note(fork.fork_id, What.ASKED, run_id, asked)
 
     def _cancel(self, run: Started) -> None:
         after_s = run.plan.cancel_after_s

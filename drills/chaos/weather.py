@@ -48,3 +48,11 @@ STORM = Weather(
     planted=0.5,
     machine=0.006,
 )
+# Nothing but workers that are killed at their port calls, and bells: what is left must be as if nothing had been.
+KILLS = Weather(
+    crash=0.01,
+    pause=0.01,
+    bell_lost=0.05,
+    bell_doubled=0.3,
+    bell_late=0.15,
+)
