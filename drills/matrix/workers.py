@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drills.matrix.case import Case, Expect, Terms, breaks, fails, passes, says
+from drills.matrix.judge import SIBLINGS
 from drills.matrix.scene import Machine, NotCaused, Scene
 from drills.plan import Outage
 from promigence import PromigenceError
@@ -52,7 +53,8 @@ def kill_worker_in_restore(scene: Scene) -> None:
 def kill_worker_before_start(scene: Scene) -> None:
     """The machine is stopped, a command is sent: its intent is committed, and its start is not answered."""
     machine = scene.until(lambda: _ready(scene), "a held fork")
-    until_siblings(scene, "running")
+    # Their trainer sends one its command after the other: never are both at work.
+    until_siblings(scene, "ready", "running", "ended")
     fork_id, done = str(scene.fork()["fork_id"]), threading.Event()
     machine.signal(signal.SIGSTOP)
     asking = threading.Thread(target=_ask, args=(scene, fork_id, done), name="held command")
@@ -171,14 +173,14 @@ def kill_api_and_billing(scene: Scene) -> None:
     _kill(scene, "billing")
 
 
-def until_siblings(scene: Scene, state: str) -> None:
-    """Both of them are so far."""
+def until_siblings(scene: Scene, *states: str) -> None:
+    """Both of them are in one of these."""
 
     def they_are() -> bool:
         found = [row["state"] for row in scene.rows(_SIBLINGS, scene.run_id)]
-        return found == [state, state]
+        return len(found) == len(SIBLINGS) and set(found) <= set(states)
 
-    scene.until(they_are, f"two siblings that are {state}")
+    scene.until(they_are, f"two siblings that are {' or '.join(states)}")
 
 
 def _another(scene: Scene, first: Machine) -> Machine | None:
