@@ -88,6 +88,14 @@ class FakeGuest:
         else:
             self._tick.wait(left_s)
 
+    def output(self, name: str, exec_id: str, stream: str, start: int, limit_bytes: int) -> bytes:
+        job = self._world.box(name).jobs.get(exec_id)
+        if job is None or self._world.clock.boot_ns() >= job.ends_ns:
+            raise NotFound("no_output", "no such output")
+        # A fake command prints all that it prints when it starts.
+        printed = job.script.stderr if stream == "stderr" else job.script.stdout
+        return printed.encode()[start : start + limit_bytes]
+
     def interrupt(self, name: str, exec_id: str) -> None:
         job = self._world.box(name).jobs.get(exec_id)
         now = self._world.clock.boot_ns()
