@@ -158,6 +158,16 @@ def test_a_file_that_cannot_be_read_as_one_is_no_result(
     assert refusal.message in fork["failure"]["message"]
 
 
+def test_a_failed_grade_is_a_reason_to_run_all_of_it_again_where_that_is_allowed(
+    suite: Stage,
+) -> None:
+    suite.world.spoil("grade_", "1s exit 139")
+    fork = graded(suite, "1s", rerun_started=True, environment_retries=1)
+    assert (fork["outcome"], fork["reward"], fork["attempts"]) == ("passed", 1.0, 2)
+    purposes = [name.partition("_")[0] for name in suite.world.starts]
+    assert purposes.count("task") - 3 == purposes.count("grade") == 2  # three of the build
+
+
 def test_a_grade_that_cannot_start_is_an_environment_failure(suite: Stage) -> None:
     run_id = suite.start(spec("3s", count=1, grade=sim("1s")))
     suite.run_for(2)

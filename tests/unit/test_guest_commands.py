@@ -23,6 +23,13 @@ def test_a_request_is_nul_ended_strings_in_the_guests_order() -> None:
     ]  # fmt: skip
 
 
+def test_a_grades_request_begins_with_what_an_older_guest_refuses() -> None:
+    """An empty id, then that of the command which it grades."""
+    plain = request("grade_1", Command(("a",), 1))
+    graded = request("grade_1", Command(("a",), 1, grades="task_1"))
+    assert graded == b"\0task_1\0" + plain
+
+
 def test_limits_are_kept_within_what_the_guest_takes() -> None:
     fields = request("x", Command(("a",), 2**80, output_limit_bytes=2**40)).split(b"\0")
     assert fields[1:3] == [b"%d" % 2**62, b"%d" % (64 << 20)]
