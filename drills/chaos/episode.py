@@ -224,9 +224,13 @@ def _evidence(cluster: Cluster, run: Started) -> Evidence:
         started=run,
         report=page,
         account=account_of(StoreRows(cluster.stores), run.run_id),
+        events=StoreRows(cluster.stores).rows(_EVENTS, run.run_id),
         held_ends={exec_id: ports.execs.find(exec_id) for exec_id in run.sent},
         chronicle=cluster.chronicle,
     )
+
+
+_EVENTS = "SELECT number, kind, fork_id, reason FROM event WHERE run_id = %s ORDER BY number"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
 from app.domain.run import GuestFaults, RunSpec
-from drills.chaos.chronicle import Chronicle, Entry, What
+from drills.chaos.chronicle import Chronicle
 from drills.chaos.plan import Life, Own
-from drills.chaos.process import JUST_S
+from drills.chaos.story import story_of
 from drills.chaos.trainer import Started
-from drills.chaos.truth import STALLED, Fact, Story, Terms, Verdicts, When, verdicts
+from drills.chaos.truth import Terms, Verdicts, When, verdicts
 from drills.judge import wrong_charges, wrong_report, wrong_sums
 from drills.rows import Account
 from promigence.types import Report
@@ -46,6 +46,7 @@ class Law(StrEnum):
     MONEY = "unaccounted"
     TWICE = "commands_run_twice"
     LOST = "results_lost"
+    EVENTS = "events_wrong"
     SURPRISE = "surprises"
 
 
@@ -69,6 +70,7 @@ class Evidence:
     report: Report
     account: Account
     held_ends: dict[str, Any]
+    events: list[dict[str, Any]]
     chronicle: Chronicle
 
 
@@ -79,12 +81,34 @@ def judge(evidence: Evidence) -> Iterator[Broken]:
         yield Broken(Law.MONEY, report["run_id"], line)
     for line in wrong_report(report, account):
         yield Broken(Law.TOTALS, report["run_id"], line)
+    yield from wrong_events(report, evidence.events)
     failed: dict[str, list[dict[str, Any]]] = {}
     for each in report["environment_failures"]:
         failed.setdefault(each["fork_id"], []).append(cast(dict[str, Any], each))
     for fork in report["forks"]:
         case = _Case(evidence, cast(dict[str, Any], fork), failed.get(fork["fork_id"], []))
         yield from case.judge()
+
+
+def wrong_events(report: Report, events: list[dict[str, Any]]) -> Iterator[Broken]:
+    """A run's events are numbered without a gap, end with its end, and tell of each fork what the report says of it."""
+    run_id = report["run_id"]
+    if [event["number"] for event in events] != list(range(1, len(events) + 1)):
+        yield Broken(Law.EVENTS, run_id, "there is a gap in the numbers of its events")
+    if not events or events[-1]["kind"] != "run_ended":
+        yield Broken(Law.EVENTS, run_id, "its events do not end with its end")
+    told: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        told.setdefault(event["fork_id"], []).append(event)
+    for fork in report["forks"]:
+        of_fork = told.get(fork["fork_id"], [])
+        kinds = [event["kind"] for event in of_fork]
+        if kinds.count("fork_ended") != 1 or kinds[-1] != "fork_ended":
+            yield Broken(Law.EVENTS, fork["fork_id"], f"does not end by its events: {kinds}")
+        elif of_fork[-1]["reason"] != fork["reason"]:
+            yield Broken(Law.EVENTS, fork["fork_id"], f"ends for {of_fork[-1]['reason']} by them")
+        if kinds.count("restoring") != fork["attempts"]:
+            yield Broken(Law.EVENTS, fork["fork_id"], f"had other machines by them: {kinds}")
 
 
 class _Case:
@@ -282,104 +306,6 @@ class _Case:
 
 
 _ASKED = frozenset({"cancelled", "hold_expired", "released", "released_passed", "released_failed"})
-
-
-def story_of(chronicle: Chronicle, name: str, spec: RunSpec) -> Story:
-    """A machine's story, from the entries about it."""
-    told = _Telling(f"task_{name}", f"grade_{name}" if spec.grade else f"task_{name}")
-    for entry in chronicle.by_subject[name]:
-        told.hear(entry)
-    return Story(tuple(told.facts), told.reached, told.timed_out)
-
-
-@dataclass(slots=True)
-class _Telling:
-    """Entry by entry: how far the fork came, and what befell it when. `deciding` is the command that decides it."""
-
-    task: str
-    deciding: str
-    reached: When = When.COMING_UP
-    timed_out: bool = False
-    facts: list[Fact] = field(default_factory=list)
-    running: str | None = None
-    stalled: bool = False
-    ended_by: str | None = None
-    last_s: float = 0.0
-
-    def hear(self, entry: Entry) -> None:
-        match entry.what:
-            case What.READY:
-                self._reach(When.HANDED_OVER)
-            case What.INTENT:
-                self._reach(When.RUNNING)
-                self._blur(entry.seconds)
-            case What.STARTED:
-                self.running, self.stalled = entry.where, False
-            case What.ENDED:
-                self._end(entry)
-            case What.SAVED if entry.where == self.deciding:
-                self._reach(When.SAVED)
-            case What.CLOSED if entry.where == "by time":
-                if _SILENCE & {fact.what for fact in self.facts}:
-                    self._add("host silent")
-            case What.KILLED_BY:
-                self.ended_by = self.ended_by or entry.where
-            case What.CLOSED if self.ended_by and not entry.where.endswith(self.ended_by):
-                self._add("ended unsaid")
-            case What.BEFELL if entry.where == "egress":
-                self._add(f"egress {'none' if self.running is None else self._which()}")
-            case What.BEFELL if entry.detail == "stall":
-                self.stalled = self.running is not None
-            case _:
-                fact = _fact(entry)
-                if fact is not None:
-                    self._add(fact)
-                    self.last_s = entry.seconds
-
-    def _blur(self, seconds: float) -> None:
-        """Of what befell a machine just before an intent nobody can tell whether it was not just after it."""
-        if self.facts and self.facts[-1].when < When.RUNNING and seconds < self.last_s + JUST_S:
-            self.facts[-1] = Fact(self.facts[-1].what, When.RUNNING)
-
-    def _which(self) -> str:
-        return "task" if self.running == self.task else "grade"
-
-    def _end(self, entry: Entry) -> None:
-        timed_out = bool(entry.detail)
-        if timed_out and self.stalled and entry.where in (self.task, self.deciding):
-            self._add(STALLED)
-        self.running = None
-        if entry.where == self.deciding:
-            self._reach(When.ENDED)
-            self.timed_out = timed_out
-
-    def _reach(self, when: When) -> None:
-        self.reached = max(self.reached, when)
-
-    def _add(self, what: str) -> None:
-        self.facts.append(Fact(what, self.reached))
-
-
-def _fact(entry: Entry) -> str | None:
-    match entry.what:
-        case What.BEFELL if entry.detail.startswith("spoilt"):
-            return f"{entry.where} {_SPOILT.get(entry.detail.split()[-1], 'spoilt')}"
-        case What.BEFELL:
-            return f"{entry.where} {entry.detail}"
-        case What.DIED:
-            return f"died {entry.where}"
-        case What.WORKER:
-            return f"worker {entry.detail}"
-        case What.AWAY:
-            return "no database"
-        case _:
-            return None
-
-
-# What keeps a worker from saying what it sees.
-_SILENCE = frozenset({"no database", "worker frozen", "worker killed", "worker superseded"})
-# A command that was made to take its machine with it; every other one only does not pass.
-_SPOILT = {"hang": "hangs", "crash": "dies", "panic": "dies"}
 
 
 def _told(said: Verdicts) -> str:

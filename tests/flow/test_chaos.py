@@ -146,6 +146,11 @@ def lose_a_micro_dollar(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger, "charge", cheap)
 
 
+def forget_to_tell(patch: pytest.MonkeyPatch) -> None:
+    """Nobody is told that a fork got a machine."""
+    patch.setattr(attempts, "tell", lambda _at, _events: None)
+
+
 def look_after_nothing(patch: pytest.MonkeyPatch) -> None:
     """A bell that is lost is lost: nobody rings again, nobody comes by."""
 
@@ -176,6 +181,7 @@ def look_after_nothing(patch: pytest.MonkeyPatch) -> None:
         (drop_the_fence, Law.SURPRISE),
         (give_a_channel_up_at_once, Law.TASK_AS_ENV),
         (lose_a_micro_dollar, Law.MONEY),
+        (forget_to_tell, Law.EVENTS),
         (look_after_nothing, Law.UNFINISHED),
     ],
 )
