@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 LOOK_S = 0.1
 # A cause waits for as long as its run may take on a busy host; the run's own bound ends it too.
-WITHIN_S = 120.0
+WITHIN_S = 240.0
 _REDIS_S = 5.0
 _FORKS = 'SELECT fork_id, "index", state FROM fork WHERE run_id = %s AND key = %s ORDER BY "index"'
 _LAST_ATTEMPT = (
