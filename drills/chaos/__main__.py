@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import Pool
+from types import FrameType
 from typing import Any
 
 import psycopg
@@ -37,14 +39,19 @@ def main() -> int:
     """The program; its exit status."""
     given = _given()
     _with_one_order_of_sets()
+    signal.signal(signal.SIGTERM, _interrupt)
     began = time.monotonic()
     count = given.episodes or max(1, round(given.forks / FORKS_AN_EPISODE))
     forks = FORKS_AN_EPISODE if given.episodes else -(-given.forks // count)
     seeds = range(given.seed, given.seed + count)
     results = []
-    for result in _played(seeds, forks, given):
-        print(in_a_line(result), flush=True)
-        results.append(result)
+    try:
+        for result in _played(seeds, forks, given):
+            print(in_a_line(result), flush=True)
+            results.append(result)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     _tell_breaks(results)
     summary = summed_up(results, time.monotonic() - began)
     print(in_words(summary))
@@ -126,8 +133,20 @@ def _played(seeds: Sequence[int], forks: int, given: argparse.Namespace) -> Iter
     elif given.processes == 1:
         yield from (play(seed, forks) for seed in seeds)
     else:
-        with ProcessPoolExecutor(given.processes) as pool:
-            yield from pool.map(partial(play, forks=forks, url=IN_MEMORY), seeds)
+        # At the end of the block, however that comes, its processes are ended.
+        with Pool(given.processes, _as_it_was) as pool:
+            yield from pool.imap(partial(play, forks=forks, url=IN_MEMORY), seeds)
+
+
+def _as_it_was() -> None:
+    """In a process of the pool: whoever began it ends it."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """A polite end is an interruption: the processes are ended on the way out."""
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -17,6 +17,7 @@ class What(StrEnum):
     STARTED = "command started in the guest"
     ENDED = "command ended in the guest"
     SAVED = "result saved"
+    KEPT = "kept with its verdict"
     READY = "handed over"
     CLOSED = "closed"
     DIED = "machine died"

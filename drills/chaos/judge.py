@@ -121,6 +121,7 @@ class _Case:
         self._spec: RunSpec = evidence.started.plan.spec
         self._chronicle, self._held_ends = evidence.chronicle, evidence.held_ends
         self._id, self._account = fork["fork_id"], evidence.account
+        self._totals = evidence.report["totals"]
         self._machines = evidence.chronicle.machines[self._id]
         self._terms = self._terms_of(fork["index"])
         plan = evidence.started.plan
@@ -182,6 +183,8 @@ class _Case:
         if reason == "cancelled":
             if not self._run.cancelled:
                 yield self._broken(Law.OUTCOME, "is cancelled, and nobody asked")
+        elif reason == "stopped_by_rule":
+            yield from self._stopped()
         elif outcome == "capped":
             yield from self._capped()
         elif outcome == "env_failed":
@@ -190,6 +193,12 @@ class _Case:
             yield from self._handed_back()
         else:
             yield from self._scored()
+
+    def _stopped(self) -> Iterator[Broken]:
+        rule = self._spec.stop_when
+        failed = self._totals["env_failed"]
+        if rule is None or failed < rule.env_failed_share * self._totals["requested"]:
+            yield self._broken(Law.OUTCOME, f"its run stopped itself after {failed} failures")
 
     def _capped(self) -> Iterator[Broken]:
         never_ran = self._terms.short_of_money and not self._machines
@@ -305,7 +314,16 @@ class _Case:
         return Broken(law, self._id, seen)
 
 
-_ASKED = frozenset({"cancelled", "hold_expired", "released", "released_passed", "released_failed"})
+_ASKED = frozenset(
+    {
+        "cancelled",
+        "stopped_by_rule",
+        "hold_expired",
+        "released",
+        "released_passed",
+        "released_failed",
+    }
+)
 
 
 def _told(said: Verdicts) -> str:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec
+from app.domain.run import ExecSpec, Group, GuestFaults, RunSpec, StopWhen
 
 TIMEOUT_S = 12.0
 GRADE_TIMEOUT_S = 10.0
@@ -169,6 +169,8 @@ def _spec(chance: random.Random, groups: tuple[Group, ...]) -> RunSpec:
         guest_faults=GuestFaults.TASK if chance.random() < 0.3 else GuestFaults.ENVIRONMENT,
         egress=(TARGET,) if chance.random() < 0.5 else (),
         queue_timeout_ns=int(chance.choice((45, 3600, 3600)) * 1e9),
+        keep_failed=2 if chance.random() < 0.1 else 0,
+        stop_when=StopWhen(0.3) if chance.random() < 0.1 else None,
     )
 
 

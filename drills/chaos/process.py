@@ -225,6 +225,12 @@ def _saved(process: Process, given: tuple[Any, ...], done: bool) -> None:
         process.cluster.note(given[0].attempt.attempt_id, What.SAVED, ended.exec_id)
 
 
+def _kept(process: Process, given: tuple[Any, ...], kept: bool) -> None:
+    if kept:
+        verdict = given[1].reason.value
+        process.cluster.note(given[0].attempt.attempt_id, What.KEPT, verdict)
+
+
 def _ready(process: Process, given: tuple[Any, ...], _: Any) -> None:
     process.cluster.note(given[0].attempt.attempt_id, What.READY)
 
@@ -251,6 +257,7 @@ _NOTED: dict[tuple[str, str], Callable[[Process, tuple[Any, ...], Any], None]] =
     ("attempts", "open"): _opened,
     ("attempts", "adopt"): _adopted,
     ("attempts", "ready"): _ready,
+    ("attempts", "keep"): _kept,
     ("attempts", "close"): _closed,
     ("attempts", "close_by_time"): _closed_by_time,
     ("execs", "intend"): _intended,

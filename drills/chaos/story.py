@@ -9,6 +9,9 @@ from drills.chaos.chronicle import Chronicle, Entry, What
 from drills.chaos.process import JUST_S
 from drills.chaos.truth import STALLED, Fact, Story, When
 
+# How exactly a host can say when a command of a guest began and ended.
+CLOCK_S = 6.0
+
 
 def story_of(chronicle: Chronicle, name: str, spec: RunSpec) -> Story:
     """A machine's story, from the entries about it."""
@@ -31,6 +34,8 @@ class _Telling:
     stalled: bool = False
     ended_by: str | None = None
     last_s: float = 0.0
+    ended: str | None = None
+    ended_s: float = 0.0
 
     def hear(self, entry: Entry) -> None:
         match entry.what:
@@ -45,6 +50,8 @@ class _Telling:
                 self._end(entry)
             case What.SAVED if entry.where == self.deciding:
                 self._reach(When.SAVED)
+            case What.KEPT:
+                self._reach(When.SAVED)
             case What.CLOSED if entry.where == "by time":
                 if _SILENCE & {fact.what for fact in self.facts}:
                     self._add("host silent")
@@ -53,7 +60,7 @@ class _Telling:
             case What.CLOSED if self.ended_by and not entry.where.endswith(self.ended_by):
                 self._add("ended unsaid")
             case What.BEFELL if entry.where == "egress":
-                self._add(f"egress {'none' if self.running is None else self._which()}")
+                self._add(f"egress {self._during(entry.seconds)}")
             case What.BEFELL if entry.detail == "stall":
                 self.stalled = self.running is not None
             case _:
@@ -67,14 +74,22 @@ class _Telling:
         if self.facts and self.facts[-1].when < When.RUNNING and seconds < self.last_s + JUST_S:
             self.facts[-1] = Fact(self.facts[-1].what, When.RUNNING)
 
-    def _which(self) -> str:
-        return "task" if self.running == self.task else "grade"
+    def _during(self, seconds: float) -> str:
+        """Which command ran, or has only just ended: by the host's clock nobody can tell the two apart."""
+        if self.running is not None:
+            return self._which(self.running)
+        if self.ended is not None and seconds < self.ended_s + CLOCK_S:
+            return f"late {self._which(self.ended)}"
+        return "none"
+
+    def _which(self, exec_id: str) -> str:
+        return "task" if exec_id == self.task else "grade"
 
     def _end(self, entry: Entry) -> None:
         timed_out = bool(entry.detail)
         if timed_out and self.stalled and entry.where in (self.task, self.deciding):
             self._add(STALLED)
-        self.running = None
+        self.running, self.ended, self.ended_s = None, entry.where, entry.seconds
         if entry.where == self.deciding:
             self._reach(When.ENDED)
             self.timed_out = timed_out

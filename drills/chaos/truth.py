@@ -218,9 +218,11 @@ def _step(where: str, what: str, fact: Fact, story: Story) -> _Blame | None:
 
 def _egress(during: str, story: Story, terms: Terms) -> _Blame | None:
     """An allowed target was lost while a command ran: that is why it did not pass, unless it passed."""
-    own = terms.own if during == "task" else terms.grade
+    own = terms.own if during.endswith("task") else terms.grade
     stalled = any(fact.what == STALLED for fact in story.facts)
     if during == "none" or (own is Own.PASSED and not stalled):
         return None
+    if during.startswith("late"):
+        return _blame("egress_lost", may=When.ENDED)
     must = (When.RUNNING, When.RUNNING) if own in (Own.FAILED, Own.TIMED_OUT) else None
     return _blame("egress_lost", may=When.RUNNING, must=must)
