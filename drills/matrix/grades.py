@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 
 from drills.matrix.case import Case, Fact, Terms, breaks, equals, fails, passes, says, there
+from drills.matrix.scene import Scene
+from drills.matrix.workers import until_siblings
 
 GRADED = Terms(grade=True, grade_timeout_s=6.0, timeout_s=4.0)
 # For agents that are root: what they break of their machine is theirs, a grader that fails is nobody's zero even so.
 STRICT = replace(GRADED, guest_faults="task")
 BY_OTHER = replace(GRADED, user="4242", grade_user="4243")
 REQUIRED = replace(GRADED, grade_result_required=True)
+# A worker that is killed is followed by another within seconds.
+PATIENT = replace(GRADED, grade_timeout_s=30.0, timeout_s=30.0)
 
 SAY = """printf '%s' '{}' >"$PROMIGENCE_RESULT" """
 HALF = SAY.format('{"reward": 0.5}')
@@ -43,6 +49,13 @@ def _breaks(
         quick=quick,
         timed=timed,
     )
+
+
+def kill_worker_in_grade(scene: Scene) -> None:
+    """While the fork's grade runs, which then writes its result with nobody there to hear its end."""
+    until_siblings(scene, "running", "ended")
+    scene.running(purpose="grade")
+    os.kill(scene.part("worker"), signal.SIGKILL)
 
 
 CASES = (
@@ -157,6 +170,17 @@ CASES = (
         expect=fails(reward=0.5),
         quick=True,
         timed=True,
+    ),
+    Case(
+        name="grade-worker-killed",
+        shows="the worker is killed while a grade runs; the next one reads what it wrote, and starts it no second time",
+        command="sleep 6; exit 9",
+        grade=f"echo once >>/tmp/began; sleep 6; test $(wc -l </tmp/began) = 1 && {HALF}",
+        terms=PATIENT,
+        cause=kill_worker_in_grade,
+        expect=passes(reward=0.5, exit_code=9),
+        alone=True,
+        siblings_s=12.0,
     ),
     Case(
         name="grade-forged",
