@@ -10,7 +10,7 @@ from drills.matrix.case import Case, Fact, Terms, breaks, equals, fails, passes,
 from drills.matrix.scene import Scene
 from drills.matrix.workers import until_siblings
 
-GRADED = Terms(grade=True, grade_timeout_s=6.0, timeout_s=4.0)
+GRADED = Terms(grade=True, grade_timeout_s=8.0, timeout_s=8.0)
 # For agents that are root: what they break of their machine is theirs, a grader that fails is nobody's zero even so.
 STRICT = replace(GRADED, guest_faults="task")
 BY_OTHER = replace(GRADED, user="4242", grade_user="4243")
