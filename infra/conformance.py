@@ -283,6 +283,10 @@ def check_a_machine_shows_that_it_lives_and_what_its_host_took(subject: Subject)
     assert (strain.stops, strain.stopped_ns, strain.paused_ns) == (0, 0, 0)
     assert subject.machines.strain(name, "exec_never").began_boot_ns <= began_ns
     subject.machines.kill(name)
+    last = subject.machines.vitals(name)
+    assert last.process_state not in (None, "T")
+    assert last.keeper_lives
+    subject.machines.forget(name)
     gone = subject.machines.vitals(name)
     assert (gone.process_state, gone.keeper_lives) == (None, False)
     assert subject.machines.vitals("att_never").process_state is None

@@ -9,6 +9,8 @@ from app.domain.machine import MonitorEvent
 
 # A command whose machine had less than nine tenths of the command's own limit was not given that limit.
 STALLED_SHARE = 10
+# A machine that had less than half of the time may well have been silent for want of it.
+SILENCED_SHARE = 2
 # The monitor's words for a machine that stands still (a write that found no room says STOP too), and that goes on.
 _STANDS, _GOES_ON = "STOP", "RESUME"
 
@@ -67,6 +69,11 @@ class Strain:
     def lost_ns(self) -> int:
         """All in which the machine could not go on though it would have."""
         return self.stopped_ns + self.paused_ns + self.starved_ns + self.stolen_ns
+
+    @property
+    def silenced(self) -> bool:
+        """Whether so much was lost that a machine which did not answer may have had no time to."""
+        return self.lost_ns * SILENCED_SHARE > self.over_ns > 0
 
     def stalled(self, limit_ns: int) -> bool:
         """Whether so much was lost that a command with this limit did not have it."""

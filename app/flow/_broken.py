@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from app.domain.machine import Death, DeathCause
@@ -45,6 +46,25 @@ def answers(host: HostPorts, name: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How a machine stood when a channel of it broke. `by_host`: it could not have answered, whatever is inside."""
+
+    evidence: dict[str, object] = field(default_factory=dict)
+    by_host: bool = False
+
+
+def silence_behind(host: HostPorts, name: str, fault: EnvironmentFault, exec_id: str) -> Silence:
+    """Look at a machine before it is ended for being silent: did it stand still, or have no processor, since its
+    command began? Nobody inside can do that to it.
+    """
+    if fault.kind not in CHANNEL_FAULTS:
+        return Silence()
+    seen, strain = host.machines.vitals(name), host.machines.strain(name, exec_id)
+    told = {**seen.as_evidence(), "strain": strain.as_evidence()}
+    return Silence(told, seen.is_stopped or strain.silenced)
+
+
 def seen_behind(
     ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault
 ) -> EnvironmentFault:
@@ -57,6 +77,8 @@ def seen_behind(
     seen = {"met": fault.message, **fault.evidence}
     if claimed.attempt.boot_id != ports.clock.boot_id() and cause in LEFT_BEHIND:
         return EnvironmentFault(FailureKind.HOST_LOST, "its host was started anew", **seen)
+    if cause is DeathCause.ASKED and host.machines.vitals(name).is_stopped:
+        return fault  # another thread of ours has just ended it, for the same silence
     if cause is DeathCause.ASKED:
         why = "its worker ended the machine, and could not say why"
         return EnvironmentFault(FailureKind.WORKER_LOST, why, **seen)

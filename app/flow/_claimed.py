@@ -36,7 +36,7 @@ from app.domain.run import (
 from app.domain.snapshot import Definition
 from app.domain.spec import command, targets
 from app.errors import EnvironmentFault, FailureKind, StaleClaim, Unavailable
-from app.flow._broken import CHANNEL_FAULTS, answers, death_behind, over_channel, seen_behind
+from app.flow._broken import answers, death_behind, over_channel, seen_behind, silence_behind
 from app.ports import HostPorts, Ports
 
 COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
@@ -206,8 +206,7 @@ def fail(
     name = claimed.attempt.attempt_id
     present = still_held(ports, claimed)
     fault = seen_behind(ports, host, present, fault)
-    # Before it is ended for being silent: whether it stood still, and whether its keeper lived.
-    silent = host.machines.vitals(name) if fault.kind in CHANNEL_FAULTS else None
+    silence = silence_behind(host, name, fault, own_exec_id(ExecPurpose.TASK, name))
     death = death_behind(host, name, fault)
     if death is not None:
         reason = end_of(present, death)
@@ -216,13 +215,12 @@ def fail(
             return
         fault = fault_of(fault, death, host.machines.console_tail(name))
     seen = {
-        **(silent.as_evidence() if silent is not None else {}),
+        **silence.evidence,
         "monitor_events": [event.name for event in host.machines.events(name)],
         "console_tail": host.machines.console_tail(name),
     }
     fault = EnvironmentFault(fault.kind, fault.message, **{**seen, **fault.evidence})
-    # Nobody inside can stop a machine's process from outside: then its silence is not the command's.
-    by_guest = present.attempt.intent and not (silent is not None and silent.is_stopped)
+    by_guest = present.attempt.intent and not silence.by_host
     named = failure(fault, phase, command_may_have_started=by_guest)
     then = after_failure(present, named)
     if then is not None and then is present.fork.stop_asked:

@@ -113,7 +113,9 @@ class Machines(Protocol):
         ...
 
     def vitals(self, name: str) -> Vitals:
-        """One look at a machine's process, also at one that is gone or was never known."""
+        """One look at a machine's process, also at one that is gone or was never known; at one that was ended by
+        `kill`, the last before that.
+        """
         ...
 
     def mark(self, name: str, exec_id: str) -> None:

@@ -79,6 +79,9 @@ class FakeMachines:
             box.deadline_ns = deadline_boot_ns
 
     def kill(self, name: str) -> Death | None:
+        box = self._world.boxes.get(name)
+        if box is not None and box.death is None:
+            box.last = self.vitals(name)
         return self._world.die(name, DeathCause.ASKED)
 
     def death(self, name: str) -> Death | None:
@@ -96,7 +99,7 @@ class FakeMachines:
     def vitals(self, name: str) -> Vitals:
         box, now_ns = self._world.boxes.get(name), self._world.clock.boot_ns()
         if box is None or box.death is not None:
-            return Vitals(now_ns)
+            return (box.last if box is not None else None) or Vitals(now_ns)
         since_ns = box.stopped_since_boot_ns
         return Vitals(
             boot_ns=now_ns,

@@ -86,6 +86,7 @@ class Box:
     stopped_ns: int = 0
     stopped_since_boot_ns: int | None = None
     starved_ns: int = 0
+    last: Vitals | None = None
     marks: dict[str, Vitals] = field(default_factory=dict)
     egress: list[dict[str, str]] = field(default_factory=list)
 

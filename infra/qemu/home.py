@@ -67,6 +67,11 @@ class Home:
         """What shows that the kernel killed this machine so; empty where nothing does."""
         return self.directory / "killed"
 
+    @property
+    def last(self) -> Path:
+        """How the machine stood just before we ended it."""
+        return self.directory / "last.json"
+
     def mark(self, exec_id: str) -> Path:
         """What was seen of the machine when this command was about to start."""
         return self.directory / f"mark.{exec_id}"

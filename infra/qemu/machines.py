@@ -119,6 +119,7 @@ class QemuMachines:
         """End a machine and wait until it is gone."""
         home = home_of(self._root, name)
         if self.death(name) is None:
+            self._look_once_more(home)
             keeper.kill(home)
         self._hear_out(name)
         return self.death(name)
@@ -137,18 +138,19 @@ class QemuMachines:
         return evidence.console_tail(home_of(self._root, name))
 
     def vitals(self, name: str) -> Vitals:
-        """One look at its process."""
-        return vitals.look(home_of(self._root, name), self._clock)
+        """One look at its process; at one that we ended, the last before that."""
+        home = home_of(self._root, name)
+        seen = vitals.look(home, self._clock)
+        return seen if seen.process_state else vitals.kept(home.last) or seen
 
     def mark(self, name: str, exec_id: str) -> None:
         """Keep a look at it beside it. Where the disk is full, its birth will have to do."""
-        with contextlib.suppress(OSError):
-            vitals.keep(home_of(self._root, name), exec_id, self.vitals(name))
+        vitals.keep(home_of(self._root, name).mark(exec_id), self.vitals(name))
 
     def strain(self, name: str, exec_id: str) -> Strain:
         """What its host took from it since the mark."""
         home, now = home_of(self._root, name), self.vitals(name)
-        before = vitals.kept(home, exec_id) or vitals.at_birth(home, now)
+        before = vitals.kept(home.mark(exec_id)) or vitals.at_birth(home, now)
         return strain_between(before, now, self.events(name))
 
     def recover(self, name: str) -> Handle | None:
@@ -217,6 +219,12 @@ class QemuMachines:
             known = manifest.read(bundle.directory)
         self._manifests[bundle.directory] = known
         return known
+
+    def _look_once_more(self, home: Home) -> None:
+        """Somebody else may ask a moment later why we are ending it: he shall see what we saw."""
+        seen = vitals.look(home, self._clock)
+        if seen.process_state and not home.last.exists():
+            vitals.keep(home.last, seen)
 
     def _living(self, home: Home) -> Handle | None:
         return keeper.read_born(home) if keeper.keeper_lives(home) else None

@@ -41,15 +41,16 @@ def look(home: Home, clock: Clock) -> Vitals:
     )
 
 
-def keep(home: Home, exec_id: str, seen: Vitals) -> None:
-    """Keep a look beside the machine, for whoever judges the command's end."""
-    write_atomically(home.mark(exec_id), json.dumps(asdict(seen)))
+def keep(file: Path, seen: Vitals) -> None:
+    """Keep a look beside the machine, for whoever judges later; not where the disk is full."""
+    with contextlib.suppress(OSError):
+        write_atomically(file, json.dumps(asdict(seen)))
 
 
-def kept(home: Home, exec_id: str) -> Vitals | None:
-    """What `keep` wrote; None if it could not."""
+def kept(file: Path) -> Vitals | None:
+    """What `keep` wrote; None if it did not."""
     try:
-        raw = json.loads(home.mark(exec_id).read_text())
+        raw = json.loads(file.read_text())
     except FileNotFoundError:
         return None
     cpus = {name: tuple(raw[name]) for name in ("waited_ns", "ran_ns")}

@@ -125,3 +125,12 @@ def test_a_busy_machine_without_a_processor_is_starved_and_an_idle_one_is_not(
 def test_nothing_is_known_of_a_machine_that_never_was(fork: Machine) -> None:
     seen = fork.inside.machines.vitals("never")
     assert (seen.process_state, seen.keeper_lives, seen.ran_ns) == (None, False, ())
+
+
+def test_what_was_seen_last_outlives_a_machine_that_we_ended(fork: Machine) -> None:
+    machines = fork.inside.machines
+    os.kill(handle_of(fork).pid, signal.SIGSTOP)
+    assert soon(lambda: vitals(fork).is_stopped)
+    machines.kill(fork.name)
+    assert vitals(fork).is_stopped
+    assert vitals(fork).keeper_lives

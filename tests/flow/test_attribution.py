@@ -200,3 +200,23 @@ def test_a_command_that_is_started_once_more_is_judged_from_then_on(built: Stage
     built.tick()
     fork = only(built.run_until_final(run_id))
     assert (fork["outcome"], fork["reward"]) == ("timed_out", 0.0)
+
+
+def test_a_silence_of_a_machine_without_a_processor_is_never_the_task_s(built: Stage) -> None:
+    run_id, name = started(built, exec=sim("50s exit 0"), guest_faults=GuestFaults.TASK)
+    built.clock.advance(10)
+    built.world.hang(name)
+    built.world.boxes[name].starved_ns += 6 * 10**9
+    built.tick()
+    fork = only(built.report(run_id))
+    assert (fork["outcome"], fork["reward"]) == ("env_failed", None)
+    assert fork["failure"]["kind"] == "guest_hung"
+    assert fork["failure"]["evidence"]["strain"]["starved_seconds"] == 6.0
+
+
+def test_who_finds_a_silent_machine_ended_sees_what_was_seen_before(built: Stage) -> None:
+    """Two threads may end it: the one that starts its command, and the one that looks after it."""
+    _, name = started(built, exec=sim("50s exit 0"))
+    built.world.freeze(name)
+    built.host.machines.kill(name)
+    assert built.host.machines.vitals(name).is_stopped

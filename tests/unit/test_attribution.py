@@ -131,3 +131,11 @@ def test_evidence_is_in_seconds() -> None:
         "stopped_for_seconds": 7.0,
         "stops": 1,
     }
+
+
+@pytest.mark.parametrize(("waited_s", "silenced"), [(49, False), (50, False), (51, True)])
+def test_who_lost_more_than_half_of_the_time_may_have_been_silenced(
+    waited_s: int, silenced: bool
+) -> None:
+    assert strain_between(BEFORE, after(100, waited_ns=waited_s)).silenced is silenced
+    assert not strain_between(BEFORE, BEFORE).silenced
