@@ -83,6 +83,12 @@ def stop(directory: Path) -> None:
     _run(*_server("down", directory), timeout=DOWN_TIMEOUT_SECONDS)
 
 
+def client_of(directory: Path) -> Promigence:
+    """A client of the stack that runs in this folder now; each start has an address and a key of its own."""
+    variables = _variables(directory / "env")
+    return Promigence(variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"])
+
+
 def kept_logs(directory: Path) -> Path:
     """Where the logs of a stack are that failed: beside those of set-up."""
     return directory.parent / "log" / directory.name
@@ -99,9 +105,7 @@ def _running(directory: Path, allow: str | None, environment: Mapping[str, str])
     _remove(directory)  # what a killed demo left
     try:
         start(directory, allow, environment)
-        variables = _variables(directory / "env")
-        key, url = variables["PROMIGENCE_API_KEY"], variables["PROMIGENCE_BASE_URL"]
-        with Promigence(key, url) as client:
+        with client_of(directory) as client:
             yield Stack(directory, client)
     except Exception:
         keep_logs(directory)  # the reason may stand there

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.stack import running, start, stop
+from demo.stack import client_of, running, start, stop
 from drills import postgres
 from drills.forwarder import Forwarder
 from drills.postgres import Postgres
@@ -25,14 +26,20 @@ SLOTS = 48
 class Rig:
     """The running stack, its database past the forwarder, and the forwarder.
 
-    `restart` takes the stack down on purpose, with every machine of its host, and starts it again.
+    `restart` takes the stack down on purpose, with every machine of its host, and starts it again; the last of `clients`
+    is of the stack that runs.
     """
 
-    client: Promigence
+    clients: list[Promigence]
     places: Places
     postgres: Postgres
     forwarder: Forwarder
     restart: Callable[[], None]
+
+    @property
+    def client(self) -> Promigence:
+        """Of the stack as it runs now."""
+        return self.clients[-1]
 
     @property
     def machines(self) -> Path:
@@ -70,14 +77,16 @@ def rigged(
                 "PROMIGENCE_HOST_SLOTS": str(SLOTS),
                 **(environment or {}),
             }
-            with running(directory, allow, environment=told) as stack:
+            with running(directory, allow, environment=told) as stack, ExitStack() as later:
                 settings = load(directory)
-                places = Places(settings.dir, settings.sockets)
+                clients = [stack.client]
 
                 def restart() -> None:
                     stop(directory)
                     start(directory, allow, told)
+                    clients.append(later.enter_context(client_of(directory)))
 
-                yield Rig(stack.client, places, server, forwarder, restart)
+                places = Places(settings.dir, settings.sockets)
+                yield Rig(clients, places, server, forwarder, restart)
         finally:
             forwarder.close()

@@ -29,9 +29,10 @@ from rich.markup import escape
 from demo.stack import ENDING, keep_logs, kept_logs
 from drills.leavings import left, settled
 from drills.matrix import policy, told
-from drills.matrix.batch import Batch, Played, Track, play, waves
+from drills.matrix.batch import Batch, Played, Track, Verdict, play, waves
 from drills.matrix.case import Case
 from drills.matrix.collect import cases
+from drills.matrix.scene import NotCaused
 from drills.matrix.templates import build
 from drills.matrix.trust import trusted
 from drills.rig import Rig, rigged
@@ -82,7 +83,7 @@ def play_all(
 ) -> tuple[list[tuple[Batch, Played]], list[str]]:
     """Wave after wave on one stack; then what is left behind, which has so long to go.
 
-    Raises as `drills.rig.rigged` does, PromigenceError when the stack takes no snapshot or no run.
+    Raises as `drills.rig.rigged` does, PromigenceError when the stack takes no snapshot.
     """
     results: list[tuple[Batch, Played]] = []
     with (
@@ -134,7 +135,7 @@ def _play_wave(
         results = []
         for batch in track:
             if not over.is_set():
-                results.append((batch, play(rig, watch, servers, batch, over)))
+                results.append((batch, _played(rig, watch, servers, batch, over)))
                 _tell_played(results[-1][1], console)
         return results
 
@@ -150,6 +151,17 @@ def _play_wave(
             # Whatever it is, no run is waited for any longer.
             over.set()
             raise
+
+
+def _played(
+    rig: Rig, watch: Watch, servers: Mapping[str, str], batch: Batch, over: threading.Event
+) -> Played:
+    """Its run, or that there was none: the stack took no request, or what was to be broken could not be."""
+    try:
+        return play(rig, watch, servers, batch, over)
+    except (PromigenceError, NotCaused, OSError, subprocess.SubprocessError) as error:
+        told_so = f"{type(error).__name__}: {error}"
+        return Played(tuple(Verdict(case, uncaused=told_so) for case in batch.cases))
 
 
 def _tell_played(played: Played, console: Console) -> None:

@@ -77,7 +77,7 @@ CASES = (
     Case(
         name="no-capacity",
         shows="no host takes forks for longer than the run lets its forks wait",
-        expect=breaks("no_capacity", "place", there("hosts"), attempts=0, cost=None),
+        expect=breaks("no_capacity", "place", there("hosts"), attempts=0, failed=(), cost=None),
         terms=Terms(queue_timeout_s=2.0),
         around=shut,
         alone=True,
