@@ -26,8 +26,8 @@ SLOTS = 48
 class Rig:
     """The running stack, its database past the forwarder, and the forwarder.
 
-    `restart` takes the stack down on purpose, with every machine of its host, and starts it again; the last of `clients`
-    is of the stack that runs.
+    `restart` takes the stack down on purpose, with every machine of its host, and starts it again; the last of
+    `clients` is of the stack that runs.
     """
 
     clients: list[Promigence]

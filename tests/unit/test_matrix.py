@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from drills.matrix.batch import Batch, Played, Verdict, waves
 from drills.matrix.case import Case, Terms, breaks, passes
 from drills.matrix.collect import cases
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "drills.md"
 # What CI has for it, less the stack's start and the builds.
 QUICK_ALONE = 5
 HELD = Case(name="held", shows="all is well", expect=passes(), quick=True)
@@ -101,6 +103,11 @@ def test_the_quick_ones_fit_ci() -> None:
     quick = [case for case in cases() if case.quick]
     assert len(quick) >= 20
     assert sum(case.alone for case in quick) <= QUICK_ALONE
+
+
+def test_the_document_has_the_matrix_as_it_is() -> None:
+    """`python -m drills.matrix --table` says what should stand there."""
+    assert "\n".join(told.rows_of(cases())) in DOCUMENT.read_text()
 
 
 def summed(
