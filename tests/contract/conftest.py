@@ -54,6 +54,7 @@ def rows(url: str) -> Iterator[Rows]:
     made = Rows(store, clock)
     yield made
     made.check_laws()
+    made.check_tales()
     store.close()
 
 

@@ -106,6 +106,10 @@ class Rows:
             _check_leases(at)
             _check_rooms(at)
             _check_projects(at)
+
+    def check_tales(self) -> None:
+        """What the events of all runs say, against their rows: of many forks no small matter."""
+        with self.store.database.read() as at:
             check_tales(at)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ STRICT, STRICT_SHARE = 2, 0.03
 # A third of what the forks could use: what early ones leave is shared out to the others.
 BUDGET = FORKS_OF_RUN * 33 * a.MICROS_PER_SECOND
 LOOK_EVERY_S = 0.4
+# Every event of the day is read again for it: at some looks, and at the end.
+TALES_EVERY = 20
 LIMIT_S = 240
 
 
@@ -60,6 +63,7 @@ def test_a_crowd_that_is_killed_at_random_keeps_the_laws(
     told = _watched(busy, url, tmp_path, followers=followers)
     assert told["kills"] == KILLS
     busy.check_laws()
+    busy.check_tales()
     for run, follower in zip(started, followers, strict=True):
         _check_end(busy, run)
         follower.read()
@@ -126,9 +130,13 @@ def _look_until_done(
     rows: Rows, process: subprocess.Popen[bytes], followers: Sequence[Follower]
 ) -> None:
     until = time.monotonic() + LIMIT_S
-    while process.poll() is None:
+    for look in count():
+        if process.poll() is not None:
+            return
         assert time.monotonic() < until, "the crowd does not come to its end"
         rows.check_laws()
+        if look % TALES_EVERY == 0:
+            rows.check_tales()
         for follower in followers:
             follower.read()
         with suppress(subprocess.TimeoutExpired):
