@@ -99,7 +99,6 @@ CASES = (
         cause=upgrade,
         also=went_well,
         alone=True,
-        quick=True,
         siblings_s=10,
         within_s=200,
     ),
