@@ -28,9 +28,12 @@ _SIBLING = (
 
 def harm_a_sibling(scene: Scene) -> None:
     """Kill the machine of one that has nothing to do with it."""
-    found = scene.until(lambda: scene.rows(_SIBLING, scene.run_id, SIBLING), "a sibling at work")
-    pid = scene.watch.seen()[found[0]["attempt_id"]].pid
-    os.kill(pid, signal.SIGKILL)
+    (name, *_) = scene.until(lambda: _at_work(scene) or None, "a sibling at work")
+    os.kill(scene.watch.seen()[name].pid, signal.SIGKILL)
+
+
+def _at_work(scene: Scene) -> list[str]:
+    return [row["attempt_id"] for row in scene.rows(_SIBLING, scene.run_id, SIBLING)]
 
 
 def leave_a_socket(scene: Scene) -> None:
