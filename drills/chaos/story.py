@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from app.domain.run import RunSpec
 from drills.chaos.chronicle import Chronicle, Entry, What
 from drills.chaos.process import JUST_S
-from drills.chaos.truth import STALLED, Fact, Story, When
+from drills.chaos.truth import STALLED, STALLED_LATE, Fact, Story, When
 
 # How exactly a host can say when a command of a guest began and ended.
 CLOCK_S = 6.0
@@ -34,6 +34,7 @@ class _Telling:
     stalled: bool = False
     ended_by: str | None = None
     last_s: float = 0.0
+    ran_out: bool = False
     ended: str | None = None
     ended_s: float = 0.0
 
@@ -62,7 +63,9 @@ class _Telling:
             case What.BEFELL if entry.where == "egress":
                 self._add(f"egress {self._during(entry.seconds)}")
             case What.BEFELL if entry.detail == "stall":
-                self.stalled = self.running is not None
+                self.stalled |= self.running is not None
+                if self.running is None and self.ran_out:
+                    self._add(STALLED_LATE)
             case _:
                 fact = _fact(entry)
                 if fact is not None:
@@ -71,8 +74,11 @@ class _Telling:
 
     def _blur(self, seconds: float) -> None:
         """Of what befell a machine just before an intent nobody can tell whether it was not just after it."""
-        if self.facts and self.facts[-1].when < When.RUNNING and seconds < self.last_s + JUST_S:
-            self.facts[-1] = Fact(self.facts[-1].what, When.RUNNING)
+        if not self.facts or seconds >= self.last_s + JUST_S:
+            return
+        last = self.facts[-1]
+        if last.when < When.RUNNING and last.what.startswith(("died", "machine")):
+            self.facts[-1] = Fact(last.what, When.RUNNING)
 
     def _during(self, seconds: float) -> str:
         """Which command ran, or has only just ended: by the host's clock nobody can tell the two apart."""
@@ -89,6 +95,7 @@ class _Telling:
         timed_out = bool(entry.detail)
         if timed_out and self.stalled and entry.where in (self.task, self.deciding):
             self._add(STALLED)
+        self.ran_out = timed_out
         self.running, self.ended, self.ended_s = None, entry.where, entry.seconds
         if entry.where == self.deciding:
             self._reach(When.ENDED)

@@ -128,6 +128,8 @@ _CHANNEL = frozenset({"guest_lost", "guest_hung"})
 _STEPS = frozenset({"restore", "attach", "wake", "open", "probe", "start"})
 # Its command ran out of time, and would not have.
 STALLED = "machine stalled until its time was over"
+# It ran out of time by itself, and its machine was stopped before anybody came: that is seen, and not when.
+STALLED_LATE = "machine stalled after its time was over"
 # A channel that broke is no end of a command whose machine answers: it is tried again, so many times in all.
 CHANNEL_TRIES = 3
 # A task's own command that takes its machine with it, or whose end is its environment's.
@@ -199,6 +201,8 @@ def _of(fact: Fact, story: Story, terms: Terms) -> _Blame | None:
         return _step(where, what, fact, story)
     if where == "egress":
         return _egress(what, story, terms)
+    if fact.what == STALLED_LATE:
+        return _blame("host_stalled", may=When.ENDED)
     if fact.what == STALLED:
         return _blame("host_stalled", may=When.RUNNING, must=(When.RUNNING, When.RUNNING))
     return None

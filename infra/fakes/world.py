@@ -166,9 +166,11 @@ class World:
         self.befell.append(Befallen(name, where, what, self.clock.boot_ns()))
 
     def _meet(self, step: str, name: str, *, after: bool) -> None:
-        planted = self._faults.get(step)
+        planted, box = self._faults.get(step), self.boxes.get(name)
         if not planted or planted[0].after is not after:
             return
+        if box is not None and box.death is not None:
+            return  # what is gone says so itself; the fault is the next one's
         fault = planted.pop(0).fault
         self.tell(name, step, fault.kind.value)
         raise fault
@@ -226,6 +228,9 @@ class World:
 
     def end_of(self, name: str, exec_id: str) -> CommandEnd | None:
         """How a command ended; None while it runs."""
+        self._pump_box(
+            name, self.box(name)
+        )  # what it does to its machine comes before anybody reads its end
         job = self.box(name).jobs.get(exec_id)
         if job is None:
             raise EnvironmentFault(FailureKind.EXEC_NOT_STARTED, f"{exec_id} is not known here")
