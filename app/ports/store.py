@@ -207,8 +207,9 @@ class Attempts(Protocol):
         ...
 
     def close_by_time(self, attempt_id: str, failure_message: str) -> Closed | None:
-        """Law 8, without a claim: charge the whole lease as `host_lost`. None if it was closed meanwhile or
-        is not due.
+        """Law 8, without a claim: charge the whole lease, as `host_lost` or as what a command's saved result decided.
+
+        None if it was closed meanwhile or is not due.
         """
         ...
 

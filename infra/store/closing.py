@@ -28,6 +28,7 @@ from app.domain.run import (
 )
 from app.errors import EnvironmentFault, FailureKind
 from infra.store import quarantine
+from infra.store.decided import decided
 from infra.store.ending import (
     build_of,
     end_of,
@@ -97,6 +98,10 @@ def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) ->
     if not ledger.may_close_by_time(age_ns, attempt.lease_ns):
         return None
     ending = Ending(run, fork, attempt, now_ns)
+    saved = None if fork.stop_asked is not None else decided(at, run, attempt)
+    if saved is not None:
+        reason, result = saved
+        return _close(at, ending, Closing(attempt.deadline_boot_ns, reason, result=result), ())
     lost = _host_lost(at, ending, message, age_ns)
     closing = Closing(attempt.deadline_boot_ns, _after_loss(ending), failure=lost)
     return _close(at, ending, closing, ())

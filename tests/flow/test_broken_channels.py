@@ -12,7 +12,7 @@ from app.domain.fork import ForkState
 from app.domain.machine import Death, DeathCause
 from app.domain.run import ExecState, GuestFaults
 from app.errors import EnvironmentFault, FailureKind
-from app.flow import collect, hold, recover
+from app.flow import bill, collect, hold, recover
 from app.flow._broken import CHANNEL_TRIES
 from app.flow._claimed import PATIENCE_NS
 from app.flow._results import exec_result
@@ -85,16 +85,22 @@ def test_a_machine_whose_host_was_started_anew_was_lost_with_its_host(suite: Sta
 
 def test_a_saved_result_stands_whatever_becomes_of_its_host(suite: Stage) -> None:
     run_id = running(suite, "5s exit 3")
-    claimed = suite.ports.attempts.get(machine(suite, run_id))
-    assert claimed is not None
-    suite.clock.advance(5)
-    (task,) = suite.ports.execs.unfinished(claimed.attempt.attempt_id)
-    end = suite.host.guest.end(claimed.attempt.attempt_id, task.exec_id)
-    assert end is not None
-    suite.ports.execs.finish(claimed, replace(task, result=exec_result(suite.ports, end)))
+    save_result(suite, run_id)
     restart_host(suite)
     (fork,) = suite.run_until_final(run_id)["forks"]
     assert (fork["outcome"], fork["exit_code"]) == ("failed", 3)
+
+
+def test_a_saved_result_stands_though_its_host_is_never_heard_of_again(suite: Stage) -> None:
+    run_id = running(suite, "5s exit 3")
+    save_result(suite, run_id)
+    suite.hosts.clear()
+    suite.clock.advance(7200)
+    bill.tick(suite.ports)
+    page = suite.report(run_id)
+    (fork,) = page["forks"]
+    assert (fork["outcome"], fork["exit_code"], fork["failure"]) == ("failed", 3, None)
+    assert page["cost"]["environment_usd"] == 0 < page["cost"]["total_usd"]
 
 
 def test_a_machine_that_a_worker_ended_and_could_not_say_why_is_that_workers_loss(
@@ -172,6 +178,17 @@ def running(suite: Stage, text: str, **more: Any) -> str:
     suite.ring()
     assert suite.ports.runs.forks(run_id)[0].state is ForkState.RUNNING
     return run_id
+
+
+def save_result(suite: Stage, run_id: str) -> None:
+    """Its command ends and its worker saves the result, and dies before it does more."""
+    claimed = suite.ports.attempts.get(machine(suite, run_id))
+    assert claimed is not None
+    suite.clock.advance(5)
+    (task,) = suite.ports.execs.unfinished(claimed.attempt.attempt_id)
+    end = suite.host.guest.end(claimed.attempt.attempt_id, task.exec_id)
+    assert end is not None
+    suite.ports.execs.finish(claimed, replace(task, result=exec_result(suite.ports, end)))
 
 
 def held(suite: Stage) -> tuple[str, str]:
