@@ -186,8 +186,9 @@ def _adopt_one(
             if asked.state is ExecState.RUNNING:
                 _take_command(ports, host, claimed, asked)
     except EnvironmentFault as fault:
-        fail(ports, host, claimed, fault, Phase.COLLECT)
-        return
+        if not _is_decided(ports, name):
+            fail(ports, host, claimed, fault, Phase.COLLECT)
+            return
     ports.bells.collect(host.claim, name)
 
 

@@ -91,6 +91,15 @@ def test_a_saved_result_stands_whatever_becomes_of_its_host(suite: Stage) -> Non
     assert (fork["outcome"], fork["exit_code"]) == ("failed", 3)
 
 
+def test_a_saved_result_stands_though_its_machine_does_not_answer_any_more(suite: Stage) -> None:
+    run_id = running(suite, "5s exit 3", guest_faults=TASK)
+    save_result(suite, run_id)
+    suite.world.hang(machine(suite, run_id))
+    next_worker(suite)
+    (fork,) = suite.run_until_final(run_id)["forks"]
+    assert (fork["reason"], fork["exit_code"]) == ("command_failed", 3)
+
+
 def test_a_saved_result_stands_though_its_host_is_never_heard_of_again(suite: Stage) -> None:
     run_id = running(suite, "5s exit 3")
     save_result(suite, run_id)
