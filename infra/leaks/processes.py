@@ -41,10 +41,13 @@ def end(machines: Path, keeper: Path, leak: Leak) -> bool:
         return False
     try:
         # Looked at after its number was pinned: whoever has it now keeps it until we are done.
-        if _machine_of(PROC / number, machines, keeper) != name:
+        entry = PROC / number
+        if _machine_of(entry, machines, keeper) == name:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        elif _program(entry):
             return False
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        # One that is dying, as a hypervisor is whose keeper was killed, has no program any more: it is waited for.
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         return bool(poll.poll(_GONE_WITHIN_MS))
@@ -66,12 +69,11 @@ def deleted_files(roots: tuple[Path, ...], pids: Iterable[int]) -> Iterator[Trac
 
 
 def _machine_of(entry: Path, machines: Path, keeper: Path) -> str | None:
-    where, program = _link(entry / "cwd"), _program(entry)
-    if where is None:
-        return None
+    program = _program(entry)
     if not program.startswith(_HYPERVISOR) and program != keeper.name:
         return None
-    return name_below((machines,), Path(where.removesuffix(_GONE)))
+    where = _link(entry / "cwd")
+    return None if where is None else name_below((machines,), Path(where.removesuffix(_GONE)))
 
 
 def _program(entry: Path) -> str:
