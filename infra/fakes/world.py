@@ -308,6 +308,8 @@ class World:
         if now >= box.deadline_ns:
             self.die(name, DeathCause.DEADLINE, 9)
             return
+        if box.hung:
+            return  # nothing in it goes on
         for exec_id, job in list(box.jobs.items()):
             if job.told or now < job.ends_ns:
                 continue
