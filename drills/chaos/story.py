@@ -63,6 +63,7 @@ class _Telling:
             case What.BEFELL if entry.where == "egress":
                 self._add(f"egress {self._during(entry.seconds)}")
             case What.BEFELL if entry.detail == "stall":
+                self._add("machine stall")
                 self.stalled |= self.running is not None
                 if self.running is None and self.ran_out:
                     self._add(STALLED_LATE)

@@ -163,6 +163,10 @@ def verdicts(story: Story, terms: Terms) -> Verdicts:
             own = False
         if fact.what == "died deadline" and terms.short_of_money:
             capped = True
+    if by_task and any(fact.what == "machine stall" for fact in story.facts):
+        kinds |= {
+            "guest_hung"
+        }  # a machine that was stopped from outside is never its task's silence
     return Verdicts(own, by_task, capped, frozenset(kinds))
 
 
