@@ -174,7 +174,7 @@ class Case:
     name: str
     shows: str
     expect: Expect | tuple[Expect, ...]
-    command: str = "exit 0"
+    command: str = "sleep 1"
     hook: str = ""
     test: str = ""
     grade: str = ""

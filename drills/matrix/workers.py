@@ -334,7 +334,6 @@ CASES = (
         fails(4, output="ended"),
         "sleep 4; echo ended; exit 4",
         16,
-        quick=True,
     ),
     _alone(
         "worker-frozen",
