@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,17 +15,20 @@ import pytest
 from sqlalchemy import update
 
 from app.domain.fork import EndReason, ForkState
-from app.domain.machine import BootImage
-from app.domain.quarantine import Quarantine
+from app.domain.leak import LeakKind
+from app.domain.machine import BootImage, Deadline
+from app.domain.quarantine import Quarantine, self_test_name
 from app.domain.run import Exec, ExecState
 from app.errors import FailureKind
 from app.flow import debug, hold, selftest
 from app.ports import Images
 from infra.image.images import LocalImages
+from infra.leaks.host import HostTraces
 from infra.store.tables import hosts
 from tests.e2e.conftest import Frozen, Host
 from tests.e2e.live import Live, sh, step, suite
 from tests.flow.stage import PROJECT
+from workers.reaping import host_reaper
 
 pytestmark = pytest.mark.machines
 PATIENT_BARRIER_S = 0.1
@@ -266,3 +270,45 @@ def test_a_host_in_quarantine_brings_a_machine_up_by_itself_and_comes_back(live:
     assert found.released, found.seen
     assert live.host.machines.known() == ()
     assert live.ended(step("true"))["totals"]["passed"] == 1
+
+
+def test_machines_that_no_row_owns_are_ended_and_one_at_work_is_not(live: Live, host: Host) -> None:
+    run_id = live.start(replace(step(""), exec=None, hold_ns=600 * 10**9, verify_each=False))
+    live.until(lambda: states(live, run_id) == {ForkState.READY}, 60)
+    (fork,) = live.ports.runs.forks(run_id)
+    machines, root = live.host.machines, host.root
+    bundle = live.host.bundles.open(live.host.bundles.mounted()[0])
+    now_ns = live.ports.clock.boot_ns()
+    deadline = Deadline(now_ns + 120 * 10**9, now_ns + 30 * 10**9)
+    unowned = machines.restore("att_unowned", bundle, deadline)
+    homeless = machines.restore("att_homeless", bundle, deadline)
+    shutil.rmtree(root / "att_homeless")
+    testing = machines.restore(self_test_name(deadline.boot_ns, "ab12"), bundle, deadline)
+
+    counted: list[LeakKind] = []
+    traces = HostTraces(root.parent, Path("keeper"))
+    reaper = host_reaper(live.ports, live.host, traces, counted.append)
+    reaper.turn()
+    assert not lives(unowned.pid)
+    assert lives(homeless.pid)
+    reaper.turn()
+    assert not any(map(lives, (homeless.pid, homeless.keeper_pid)))
+    assert sorted(counted) == [LeakKind.MACHINE, LeakKind.PROCESS, LeakKind.PROCESS]
+    assert set(machines.known()) == {fork.attempt_id, testing.name}
+
+    machines.kill(testing.name)
+    machines.forget(testing.name)
+    said = done(live, hold.exec(live.ports, PROJECT, fork.fork_id, sh("echo here"), None))
+    assert said.result is not None
+    assert said.result.stdout == "here\n"
+    hold.release(live.ports, PROJECT, fork.fork_id, None, None)
+    live.until(lambda: live.report(run_id)["final"], 30)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process stands anywhere: one that was killed and not waited for yet does not."""
+    try:
+        Path(f"/proc/{pid}/cwd").readlink()
+    except OSError:
+        return False
+    return True
