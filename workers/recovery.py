@@ -39,7 +39,7 @@ class Adoption:
 
     def go_on(self) -> None:
         """Take over what can be taken over now."""
-        busy = recover.adopt(self.ports, self.host, self.living())
+        busy = recover.adopt(self.ports, self.host, self.living)
         if busy != self.left:
             log.warning("machines_busy", names=sorted(busy))
         self.left = busy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import replace
 
 from app.domain.death import end_of
@@ -142,16 +142,21 @@ def _left_alone(host: HostPorts, claimed: Claimed, now_ns: int) -> bool:
     return death is not None and now_ns > death.ended_boot_ns + LEFT_ALONE_NS
 
 
-def adopt(ports: Ports, host: HostPorts, living: Container[str] = ()) -> frozenset[str]:
+def adopt(
+    ports: Ports, host: HostPorts, living: Callable[[], Container[str]] = frozenset
+) -> frozenset[str]:
     """Take over the machines of worker processes that are gone, and end what cannot go on. Twice is safe.
 
-    `living` are the claims of the processes that are not: theirs are left alone. Returns the machines that some process
+    `living` are the claims of the processes that are not gone: theirs are left alone. Returns the machines that some process
     serves all the same, or that were too busy to answer: they are left as they are, to be adopted later.
     """
     busy = set()
-    for found in ports.attempts.held_by(host.host_id):
+    held = ports.attempts.held_by(host.host_id)
+    # Who lives is asked afterwards: whoever begins and claims in between is not among those that hold these.
+    others = living()
+    for found in held:
         name, before = found.attempt.attempt_id, found.attempt.claim
-        if before == host.claim or before in living:
+        if before == host.claim or before in others:
             continue
         try:
             lives = host.machines.recover(name) is not None

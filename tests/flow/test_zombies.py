@@ -149,7 +149,7 @@ def test_of_two_that_find_a_process_dead_one_gets_its_machine(suite: Stage) -> N
     old = suite.host
     first, second = replace(old, claim="first"), replace(old, claim="second")
     recover.adopt(suite.ports, first)
-    recover.adopt(suite.ports, second, living={"first", "second"})
+    recover.adopt(suite.ports, second, living=lambda: {"first", "second"})
     assert running(suite, run_id).attempt.claim == "first"
     suite.hosts["host0"] = first
     assert suite.run_until_final(run_id)["totals"]["passed"] == 1
@@ -158,8 +158,26 @@ def test_of_two_that_find_a_process_dead_one_gets_its_machine(suite: Stage) -> N
 def test_machines_of_a_process_that_lives_are_not_adopted(suite: Stage) -> None:
     run_id = suite.start(spec("20s exit 0", count=1))
     suite.run_for(3)
-    recover.adopt(suite.ports, replace(suite.host, claim="beside"), {suite.host.claim})
+    beside = replace(suite.host, claim="beside")
+    recover.adopt(suite.ports, beside, lambda: {suite.host.claim})
     assert running(suite, run_id).attempt.claim == suite.host.claim
+    assert suite.run_until_final(run_id)["totals"]["passed"] == 1
+
+
+def test_a_process_that_begins_while_others_are_looked_for_keeps_what_it_claims(
+    suite: Stage,
+) -> None:
+    run_id = suite.start(spec("20s exit 0", count=1))
+    suite.run_for(3)
+    begun = replace(suite.host, claim="begun")
+
+    def none_yet() -> frozenset[str]:
+        recover.adopt(suite.ports, begun)
+        return frozenset()
+
+    recover.adopt(suite.ports, replace(suite.host, claim="frozen meanwhile"), none_yet)
+    assert running(suite, run_id).attempt.claim == "begun"
+    suite.hosts["host0"] = begun
     assert suite.run_until_final(run_id)["totals"]["passed"] == 1
 
 
