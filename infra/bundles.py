@@ -92,9 +92,13 @@ class LocalBundles:
         self._read(bundle_id, _REST_S)
 
     def refused(self) -> tuple[tuple[str, EnvironmentFault], ...]:
-        """What is not forked from any more, and why."""
+        """What is not forked from any more, and why; forks of what was mended since have nothing to fear."""
         found = ((entry.name, _load(entry)) for entry in sorted(self._refusals.iterdir()))
-        return tuple((name, refusal[1]) for name, refusal in found if refusal is not None)
+        return tuple(
+            (name, refusal[1])
+            for name, refusal in found
+            if refusal is not None and refusal[0] == self._mark_now(name)
+        )
 
     def mounted(self) -> tuple[str, ...]:
         """Those that can be forked from at once: here, and checked."""
@@ -180,6 +184,12 @@ class LocalBundles:
             return False
         refusal = _load(self._refusals / bundle_id)
         return refusal is None or refusal[0] != mark
+
+    def _mark_now(self, bundle_id: str) -> str | None:
+        """Of a bundle that may not be here, or be on its way out."""
+        with contextlib.suppress(EnvironmentFault, FileNotFoundError):
+            return self._mark(self._directory(bundle_id))
+        return None
 
     def _mark(self, directory: Path) -> str:
         """Changes whenever a file of the bundle is written, replaced or removed, and with this host's boot."""

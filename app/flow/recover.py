@@ -147,8 +147,8 @@ def adopt(
 ) -> frozenset[str]:
     """Take over the machines of worker processes that are gone, and end what cannot go on. Twice is safe.
 
-    `living` are the claims of the processes that are not gone: theirs are left alone. Returns the machines that some process
-    serves all the same, or that were too busy to answer: they are left as they are, to be adopted later.
+    `living` are the claims of the processes that are not gone: theirs are left alone. Returns the machines that some
+    process serves all the same, or that were too busy to answer: they are left as they are, to be adopted later.
     """
     busy = set()
     held = ports.attempts.held_by(host.host_id)

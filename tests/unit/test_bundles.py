@@ -192,6 +192,8 @@ def test_a_bundle_that_was_mended_is_taken_again(bundles: LocalBundles, tmp_path
         bundles.open("large")
     flip(bundle.state, 2)
     assert bundles.open("large") == bundle
+    # Before it is read whole again, too: a background check between the two would end the forks that it has now.
+    assert bundles.refused() == ()
     bundles.read("large")
     assert bundles.refused() == ()
     assert bundles.mounted() == ("large",)
