@@ -24,7 +24,11 @@ def on_host(ports: Ports, host: HostPorts, traces: Traces) -> frozenset[Leak]:
     owned = {claimed.attempt.attempt_id for claimed in ports.attempts.held_by(host.host_id)}
     kept = ports.snapshots.bundle_ids()
     now_ns = ports.clock.boot_ns()
-    in_use = owned | {each for each in _owners(seen, names) if self_test_goes_on(each, now_ns)}
+    in_use = owned | {
+        each
+        for each in _owners(seen, names) - owned
+        if self_test_goes_on(each, now_ns) or _is_open(ports, each)
+    }
     # Whatever is mounted in a directory goes before it, or the directory's removal would go on into it.
     busy = {trace.owner for trace in seen if trace.leak.kind is LeakKind.MOUNT}
     return frozenset(
@@ -97,6 +101,12 @@ def _left_over(
         if trace.leak.kind is LeakKind.CONTROL_GROUP and not _was_ours(ports, trace.owner or ""):
             continue
         yield trace.leak
+
+
+def _is_open(ports: Ports, name: str) -> bool:
+    """Of a host that has this directory under another name: whoever looks was started with other settings."""
+    known = ports.attempts.get(name)
+    return known is not None and known.attempt.closed_boot_ns is None
 
 
 def _was_ours(ports: Ports, name: str) -> bool:

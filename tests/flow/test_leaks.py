@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,16 @@ def test_what_is_in_use_stays(suite: Stage, floor: FakeTraces) -> None:
     assert turns(suite, floor, 3) == []
     assert mine in suite.host.machines.known()
     assert len(floor.lying) == len(OF_A_MACHINE) + 2
+
+
+def test_a_host_that_is_called_by_another_name_loses_nothing(
+    suite: Stage, floor: FakeTraces
+) -> None:
+    mine = running(suite)
+    lay(floor, LeakKind.PROCESS, mine)
+    suite.hosts["host0"] = replace(suite.host, host_id="as another shell calls it")
+    assert turns(suite, floor, 3) == []
+    assert mine in suite.host.machines.known()
 
 
 @pytest.mark.parametrize("kind", OF_A_MACHINE)
