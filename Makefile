@@ -43,7 +43,7 @@ demo: setup ## set-up and the main job on real machines; JSON=1 ends with one JS
 	@$(PYTHON) -m demo $(if $(JSON),--json)
 
 drill-cap: setup ## kill parts of the stack in capped steps; SEEDS=20, or SEED=17 alone; JSON=1
-	@$(PYTHON) -m drills $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),20)) $(if $(JSON),--json)
+	@$(PYTHON) -m drills.cap $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),20)) $(if $(JSON),--json)
 
 drill-chaos: venv ## random faults on simulated machines, judged against the truth; FORKS=10000, SEED=1, EPISODES=1, JSON=1
 	@$(PYTHON) -m drills.chaos $(if $(FORKS),--forks $(FORKS)) $(if $(SEED),--seed $(SEED)) $(if $(EPISODES),--episodes $(EPISODES)) $(if $(JSON),--json)

@@ -1,9 +1,13 @@
-"""Fault drills: the real stack on PostgreSQL and real machines, while parts of it are killed at random times.
+"""Drills: the product while things break, judged by eyes of its own.
 
-Read in this order: `plan.py` (what a seed means), `faults.py` and `forwarder.py` (how things are broken), `watch.py`
-(the drill's own eyes on every machine), `rows.py` and `leavings.py` (what is read afterwards), `judge.py` (what has to
-be true of it), `cap.py` (one seed); `__main__.py`, `rig.py` and `postgres.py` are around them.
+Each is a package, run as `python -m drills.NAME`:
 
-`matrix/` is another drill: every kind of failure caused for real, and what it was called. `chaos/` (random faults, on
-fakes) and `once/` (no command runs twice) are others.
+    cap     whether the spend cap holds while parts of the stack are killed at random times
+    matrix  every kind of failure caused for real, and what it was called
+    once    no command runs twice, however often its worker dies
+    chaos   random faults on simulated machines, judged against what truly happened
+
+They share what is around the stack and what is seen of it: `rig.py`, `postgres.py` and `forwarder.py` (a real stack
+whose database can be taken away), `watch.py` (every machine, as the kernel shows it), `rows.py` and `books.py` (what
+the database says, and whether the money of it is right), `leavings.py` (what was left behind).
 """

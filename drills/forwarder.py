@@ -6,13 +6,19 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from drills.plan import Outage
-
 _CHUNK_BYTES = 64 * 1024
 _DONE_WITHIN_S = 5.0
+
+
+class Outage(StrEnum):
+    """How the database is unreachable: connections are refused, or taken and never answered."""
+
+    REFUSED = "refused"
+    SILENT = "silent"
 
 
 class Forwarder:

@@ -18,12 +18,12 @@ from app.domain.worker import Worker
 from app.flow import bill, build, inspect, recover, report, selftest
 from app.ports import HostPorts, Ports
 from app.ports.bundle import Limits
+from drills.chaos.chances import NO_FAULTS, Chances
 from drills.chaos.chronicle import Chronicle, What
 from drills.chaos.plan import TARGET
 from drills.chaos.process import Process
-from drills.chaos.strands import Loom
+from drills.chaos.scheduler import Scheduler
 from drills.chaos.tasks import TASKS
-from drills.chaos.weather import CALM, Weather
 from drills.chaos.world import HostClock, WatchedWorld
 from infra.blobs import FolderBlobs
 from infra.fakes.bells import Bell, FakeBells
@@ -76,10 +76,10 @@ class Cluster:
     ) -> None:
         self.stores, self.clock, self.chance, self.slots = stores, clock, chance, slots
         self.began_ns = clock.boot_ns()
-        self.weather: Weather = CALM
+        self.chances: Chances = NO_FAULTS
         self.chronicle = Chronicle()
         self.bells = FakeBells()
-        self.loom = Loom()
+        self.scheduler = Scheduler()
         self.ports = _ports(stores, self.bells, clock, folder)
         self.folder = folder
         self.starts: Counter[str] = Counter()
@@ -127,7 +127,7 @@ class Cluster:
         self.billing.go_on()
 
     def settle(self) -> None:
-        """Ring until no bell is left (calm weather only)."""
+        """Ring until no bell is left (only while there are no faults)."""
         for _ in range(10_000):
             if not self.bells.waiting:
                 return
@@ -135,7 +135,7 @@ class Cluster:
         raise AssertionError("bells ring each other for ever")
 
     def build(self, definition: Definition) -> None:
-        """Build and verify a snapshot, in calm weather."""
+        """Build and verify a snapshot, in calm chances."""
         answer = build.start(self.ports, PROJECT, definition, None)
         for _ in range(1000):
             self.tick(1.0)
@@ -230,7 +230,7 @@ class Cluster:
         for process in self._alive():
             process.kill()
         self.billing.kill()
-        self.loom.close()
+        self.scheduler.close()
 
     def _takes(self, process: Process) -> bool:
         """A worker that has begun listens to its host's queue, until it drains; also one that another has followed."""
@@ -284,19 +284,19 @@ class Cluster:
         self.bells.waiting.clear()
         late = []
         for bell in rung:
-            roll, weather = self.chance.random(), self.weather
-            if roll < weather.bell_lost:
+            roll, chances = self.chance.random(), self.chances
+            if roll < chances.bell_lost:
                 self.chronicle.met["bell lost"] += 1
-            elif roll < weather.bell_lost + weather.bell_doubled:
+            elif roll < chances.bell_lost + chances.bell_doubled:
                 self.chronicle.met["bell doubled"] += 1
                 late.append(bell)
                 self._ring_one(bell)
-            elif roll < weather.bell_lost + weather.bell_doubled + weather.bell_late:
+            elif roll < chances.bell_lost + chances.bell_doubled + chances.bell_late:
                 self.chronicle.met["bell reordered"] += 1
                 late.append(bell)
             else:
                 self._ring_one(bell)
-        if self.weather is not CALM:
+        if self.chances is not NO_FAULTS:
             self.chance.shuffle(late)
         self.bells.waiting.extend(late)
 

@@ -1,4 +1,4 @@
-"""One seed from start to end: a deployment, its callers, a storm, the calm after it, and the judgement."""
+"""One seed from start to end: a deployment, its callers, faults, the calm after them, and the judgement."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import structlog
 
 from app.domain.snapshot import Definition
 from app.flow import report
+from drills.chaos.chances import ALL_FAULTS, NO_FAULTS, Chances
 from drills.chaos.chronicle import Chronicle
 from drills.chaos.cluster import PROJECT, SHAPE, Cluster
+from drills.chaos.faults import Faults
 from drills.chaos.judge import Broken, Evidence, Law, judge
 from drills.chaos.plan import SNAPSHOT, RunPlan, draw, sim
-from drills.chaos.storm import Storm
 from drills.chaos.trainer import Started, Trainer
-from drills.chaos.weather import CALM, STORM, Weather
 from drills.rows import Account, account_of, unfinished
 from infra.fakes.clock import ManualClock
 from infra.store import Stores, create_store
@@ -34,7 +34,7 @@ from promigence.types import Report
 IN_MEMORY = "sqlite://"
 HOSTS, SLOTS = 3, 40
 # Runs start one after another, about so many forks a second; what still runs a while after the last goes on in calm.
-FORKS_A_SECOND, STORM_GOES_ON_S = 2.5, 60.0
+FORKS_A_SECOND, FAULTS_GO_ON_S = 2.5, 60.0
 STEP_S = (0.3, 1.5)
 LONGEST_S = 4 * 3600.0
 LOOK_EVERY = 8
@@ -62,7 +62,12 @@ class Result:
 
 
 def play(
-    seed: int, forks: int, *, url: str = IN_MEMORY, weather: Weather = STORM, drawn: Draw = draw
+    seed: int,
+    forks: int,
+    *,
+    url: str = IN_MEMORY,
+    chances: Chances = ALL_FAULTS,
+    drawn: Draw = draw,
 ) -> Result:
     """An episode of about so many forks. The same seed is the same episode."""
     chance, clock = random.Random(seed), ManualClock()
@@ -74,7 +79,7 @@ def play(
             cluster = Cluster(stores, clock, Path(folder.name), chance, HOSTS, SLOTS)
             try:
                 plans = _plans(chance, forks, drawn)
-                return _play(cluster, chance, seed, plans, weather)
+                return _play(cluster, chance, seed, plans, chances)
             finally:
                 cluster.close()
         finally:
@@ -118,12 +123,12 @@ def _play(
     chance: random.Random,
     seed: int,
     plans: list[tuple[float, RunPlan]],
-    weather: Weather,
+    chances: Chances,
 ) -> Result:
     cluster.build(Definition(SNAPSHOT, "debian-12", SHAPE, test=sim("1s exit 0", 30)))
     trainer = Trainer(cluster, chance, plans)
-    cluster.weather = weather
-    _storm(cluster, trainer, Storm(cluster, chance), chance)
+    cluster.chances = chances
+    _with_faults(cluster, trainer, Faults(cluster, chance), chance)
     late = _calm(cluster, trainer)
     return _judged(cluster, trainer, seed, late)
 
@@ -138,12 +143,12 @@ def _plans(chance: random.Random, forks: int, drawn: Draw) -> list[tuple[float, 
     return plans
 
 
-def _storm(cluster: Cluster, trainer: Trainer, storm: Storm, chance: random.Random) -> None:
-    until_s, looks = trainer.last_s + STORM_GOES_ON_S, 0
+def _with_faults(cluster: Cluster, trainer: Trainer, faults: Faults, chance: random.Random) -> None:
+    until_s, looks = trainer.last_s + FAULTS_GO_ON_S, 0
     while cluster.now_s < until_s:
         seconds = chance.uniform(*STEP_S)
         trainer.act()
-        storm.blow(seconds)
+        faults.strike(seconds)
         cluster.tick(seconds)
         looks += 1
         if looks % LOOK_EVERY == 0 and trainer.has_started_all and not any(trainer.unfinished()):
@@ -152,7 +157,7 @@ def _storm(cluster: Cluster, trainer: Trainer, storm: Storm, chance: random.Rand
 
 def _calm(cluster: Cluster, trainer: Trainer) -> list[Started]:
     """Nothing befalls any more: everything ends, and is cleared away. Returns the runs that do not end."""
-    cluster.weather = CALM
+    cluster.chances = NO_FAULTS
     for world in cluster.worlds.values():
         world.clear()
     until_s, step_s = cluster.now_s + LONGEST_S, 1.0

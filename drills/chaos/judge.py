@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any, cast
 
 from app.domain.run import GuestFaults, RunSpec
+from drills.books import wrong_charges, wrong_report, wrong_sums
 from drills.chaos.chronicle import Chronicle
+from drills.chaos.oracle import Terms, Verdicts, When, verdicts
 from drills.chaos.plan import Life, Own
 from drills.chaos.story import story_of
 from drills.chaos.trainer import Started
-from drills.chaos.truth import Terms, Verdicts, When, verdicts
-from drills.judge import wrong_charges, wrong_report, wrong_sums
 from drills.rows import Account
 from promigence.types import Report
 

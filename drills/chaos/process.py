@@ -12,8 +12,8 @@ from app.domain.run import ExecPurpose
 from app.errors import PromigenceError, StaleClaim, Unavailable
 from app.ports import Clock, HostPorts, Ports
 from drills.chaos.chronicle import What
-from drills.chaos.strands import Killed, Strand
-from drills.chaos.taps import DATABASE, tapped_host, tapped_ports
+from drills.chaos.ports import DATABASE, intercepted_host, intercepted_ports
+from drills.chaos.scheduler import Fiber, Killed
 from workers.turns import Turns
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ _DEATHS_HAND = frozenset({"kill", "forget"})
 
 @dataclass(slots=True)
 class _InFlight:
-    strand: Strand
+    fiber: Fiber
     what: str
     due_s: float
 
 
 class Process:
-    """A worker of a host, or the billing worker (`host` None). Steps of one process run on strands, one at a time."""
+    """A worker of a host, or the billing worker (`host` None). Steps of one process run on fibers, one at a time."""
 
     def __init__(self, cluster: Cluster, claim: str, clock: Clock, host: HostPorts | None) -> None:
         self.cluster, self.claim = cluster, claim
         self.chance = random.Random(cluster.chance.random())
-        self.ports: Ports = tapped_ports(cluster.ports, clock, self)
-        self._host = None if host is None else tapped_host(host, self)
+        self.ports: Ports = intercepted_ports(cluster.ports, clock, self)
+        self._host = None if host is None else intercepted_host(host, self)
         self.turns = Turns()
         self.pid = next(cluster.pids)
         self.dead = False
@@ -66,9 +66,9 @@ class Process:
         return any(each.what == what for each in self._in_flight)
 
     def step(self, what: str, act: Callable[[], object]) -> None:
-        """Begin a step, and go on with it as far as the weather lets it."""
+        """Begin a step, and go on with it as far as the faults let it."""
         if self.awake:
-            self._go_on(_InFlight(self.cluster.loom.strand(act), what, 0.0))
+            self._go_on(_InFlight(self.cluster.scheduler.fiber(act), what, 0.0))
 
     def go_on(self) -> None:
         """Go on with every step whose pause is over, in any order."""
@@ -84,7 +84,7 @@ class Process:
         """The process is gone, in the middle of whatever it did."""
         self.dead = True
         for each in self._in_flight:
-            each.strand.kill()
+            each.fiber.kill()
         self._in_flight.clear()
         if self._host is not None:
             self.cluster.bury(self)
@@ -105,43 +105,43 @@ class Process:
         """`Clock.pause` of a step."""
         assert self._now is not None
         self._now.due_s = self.cluster.now_s + seconds
-        self._now.strand.pause()
+        self._now.fiber.pause()
 
     def before(self, port: str, verb: str, given: tuple[Any, ...]) -> None:
-        """The weather before a port call. Raises Unavailable, Killed."""
+        """What befalls it before a port call. Raises Unavailable, Killed."""
         if self.dead:
             raise Killed
         if port == "machines" and verb in _DEATHS_HAND:
             self.cluster.check_fence(self, verb, given[0])
         if (port, verb) == ("guest", "attach"):
             self.cluster.channels[given[0]] = self.claim
-        weather = self.cluster.weather
-        if port in DATABASE and self._is_away(weather.away):
+        chances = self.cluster.chances
+        if port in DATABASE and self._is_away(chances.away):
             raise Unavailable("database_away", "planted")
         roll = self.chance.random()
-        if roll < weather.crash:
+        if roll < chances.crash:
             self._meet("crash")
             if self.chance.random() < 0.5:
                 self._die()
             self._dies_after = True
-        elif roll < weather.crash + weather.freeze:
+        elif roll < chances.crash + chances.freeze:
             self._meet("freeze")
             self.frozen_until_s = self.cluster.now_s + self.chance.uniform(*FROZEN_S)
             if self._host is not None:
                 self.cluster.note_worker(self, "frozen")
             self.sleep(0)
-        elif roll < weather.crash + weather.freeze + weather.pause:
+        elif roll < chances.crash + chances.freeze + chances.pause:
             self._meet("pause")
             self.sleep(self.chance.random() * LONGEST_PAUSE_S)
 
     def after(self, port: str, verb: str, given: tuple[Any, ...], answer: Any) -> None:
-        """What was done, for the chronicle; and the weather before its caller is told."""
+        """What was done, for the chronicle; and what befalls it before its caller is told."""
         note = _NOTED.get((port, verb))
         if note is not None:
             note(self, given, answer)
         if self._dies_after:
             self._die()
-        if port in DATABASE and self.chance.random() < self.cluster.weather.untold:
+        if port in DATABASE and self.chance.random() < self.cluster.chances.untold:
             self._meet("untold")
             if (port, verb) == ("attempts", "open") and answer is not None:
                 self.cluster.note(answer.attempt.attempt_id, What.BEFELL, "opened", "untold")
@@ -151,7 +151,7 @@ class Process:
         self._now = step
         step.due_s = 0.0
         try:
-            step.strand.go_on()
+            step.fiber.go_on()
         finally:
             self._now = None
         if step in self._in_flight:
@@ -160,13 +160,13 @@ class Process:
             self._in_flight.append(step)
             self.kill()
             return
-        if not step.strand.over:
+        if not step.fiber.over:
             self._in_flight.append(step)
             return
         self._judge(step)
 
     def _judge(self, step: _InFlight) -> None:
-        error = step.strand.error
+        error = step.fiber.error
         if error is None or _is_expected(error):
             return
         told = "".join(traceback.format_exception(error)[-4:])

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from app.domain.run import RunSpec
 from drills.chaos.chronicle import Chronicle, Entry, What
+from drills.chaos.oracle import STALLED, STALLED_LATE, Fact, Story, When
 from drills.chaos.process import JUST_S
-from drills.chaos.truth import STALLED, STALLED_LATE, Fact, Story, When
 
 # How exactly a host can say when a command of a guest began and ended.
 CLOCK_S = 6.0

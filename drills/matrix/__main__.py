@@ -28,13 +28,13 @@ from rich.markup import escape
 
 from demo.stack import ENDING, keep_logs, kept_logs
 from drills.leavings import left, settled
-from drills.matrix import policy, told
+from drills.matrix import output, policy
 from drills.matrix.batch import Batch, Played, Track, Verdict, play, waves
 from drills.matrix.case import Case
 from drills.matrix.collect import cases
+from drills.matrix.quarantine import no_quarantine
 from drills.matrix.scene import NotCaused
 from drills.matrix.templates import build
-from drills.matrix.trust import trusted
 from drills.rig import Rig, rigged
 from drills.watch import Watch, watching
 from promigence import PromigenceError
@@ -50,10 +50,10 @@ def main() -> int:
     given = _given()
     chosen = [case for case in cases() if _chosen(case, given)]
     if given.list:
-        print("\n".join(f"{case.name:<34} {told.named(case)}" for case in chosen))
+        print("\n".join(f"{case.name:<34} {output.named(case)}" for case in chosen))
         return 0
     if given.table:
-        print("\n".join(told.rows_of(chosen)))
+        print("\n".join(output.rows_of(chosen)))
         return 0
     console = Console(stderr=True, soft_wrap=True)
     for number in ENDING:
@@ -70,12 +70,12 @@ def main() -> int:
     except (PromigenceError, subprocess.SubprocessError) as error:
         console.print(f"[red]{escape(str(error))}[/red]; logs: {kept_logs(DIRECTORY)}")
         return 1
-    summary = told.summed_up(played, leaks, time.monotonic() - began)
+    summary = output.summed_up(played, leaks, time.monotonic() - began)
     _tell(summary, console)
-    print(told.in_words(summary))
+    print(output.in_words(summary))
     if given.json:
         print(json.dumps(summary))
-    return 0 if told.held(summary) else 1
+    return 0 if output.held(summary) else 1
 
 
 def play_all(
@@ -140,7 +140,7 @@ def _play_wave(
         return results
 
     with (
-        trusted(rig) if all(case.trusted for case in cases) else nullcontext(),
+        no_quarantine(rig) if all(case.released for case in cases) else nullcontext(),
         console.status(escape(", ".join(case.name for case in cases)[:100])),
         ThreadPoolExecutor(len(wave)) as pool,
     ):
@@ -167,7 +167,7 @@ def _played(
 def _tell_played(played: Played, console: Console) -> None:
     for verdict in played.verdicts:
         style = "green" if verdict.held else "red"
-        console.print(f"[{style}]{escape(told.line(verdict))}[/{style}]", highlight=False)
+        console.print(f"[{style}]{escape(output.line(verdict))}[/{style}]", highlight=False)
     for said in (*played.harmed, *played.accounts):
         console.print(f"[red]  the rest of the run: {escape(said)}[/red]", highlight=False)
 

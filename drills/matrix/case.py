@@ -167,7 +167,7 @@ class Case:
     `quick` cases are the ones that CI runs. `loud` ones keep the host's processors busy: they run after the quiet
     ones. Those of one `lane` break what they share (a snapshot's files): they run one after another, beside the loud
     ones. `timed` ones run out of time on purpose, and would be starved of it among many: only those with equal terms
-    are there then. A host on which forks break in a row is let back into placement at once, unless `trusted` is False,
+    are there then. A host on which forks break in a row is let back into placement at once, unless `released` is False,
     which only a case that is `alone` may say; so may it have no `siblings`, where nothing on the host could be spared.
     """
 
@@ -185,7 +185,7 @@ class Case:
     around: Callable[[Scene], AbstractContextManager[None]] | None = None
     also: Callable[[Scene], Iterable[str]] | None = None
     alone: bool = False
-    trusted: bool = True
+    released: bool = True
     loud: bool = False
     timed: bool = False
     lane: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from drills.judge import micros, over_cap, wrong_charges, wrong_report, wrong_sums
+from drills.books import micros, over_cap, wrong_charges, wrong_report, wrong_sums
 from drills.matrix.case import Expect
 from drills.rows import Account, Attempt
 from promigence.types import FailedAttempt, Failure, ForkReport, Report

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from drills.matrix.case import Case, Fact, breaks, equals, fails, passes, says, there
-from drills.matrix.meddler import Meddling, Rule, field, meddling, with_field
+from drills.matrix.control_proxy import Rule, Tampering, field, tampering, with_field
 from drills.matrix.scene import Scene
 
 _CLOCK_OFF_NS = 60 * 1_000_000_000
@@ -18,8 +18,8 @@ _GARBAGE_TIMES = 40
 
 
 def met(scene: Scene) -> None:
-    """The cause of all of them: the line was on its way, and was meddled with."""
-    scene.until(lambda: scene.notes.get("meddled"), "a line to meddle with")
+    """The cause of all of them: the line was on its way, and was tampered with."""
+    scene.until(lambda: scene.notes.get("tampered"), "a line to tamper with")
 
 
 def _on_the_wire(
@@ -29,13 +29,13 @@ def _on_the_wire(
     """Change lines of these verbs only; `told` are WAKE and TIME, `said` are AWAKE."""
 
     def around(scene: Scene) -> AbstractContextManager[None]:
-        def how(_number: int) -> Meddling:
-            return Meddling(
+        def how(_number: int) -> Tampering:
+            return Tampering(
                 told=_rule(scene, (b"WAKE ", b"TIME "), told),
                 said=_rule(scene, (b"AWAKE ",), said),
             )
 
-        return meddling(scene, how)
+        return tampering(scene, how)
 
     return around
 
@@ -48,7 +48,7 @@ def _rule(
     def rule(line: bytes) -> bytes | None:
         if change is None or not line.startswith(verbs):
             return line
-        scene.note("meddled")
+        scene.note("tampered")
         return change(scene, line)
 
     return rule
@@ -80,10 +80,10 @@ def _other_boot(_: Scene, line: bytes) -> bytes:
 def _same_sample(scene: Scene) -> AbstractContextManager[None]:
     """The second fork shows the first one's sample, once the first has passed its barrier with it."""
 
-    def how(number: int) -> Meddling:
-        return Meddling(said=_rule(scene, (b"AWAKE ",), _second) if number else _first(scene))
+    def how(number: int) -> Tampering:
+        return Tampering(said=_rule(scene, (b"AWAKE ",), _second) if number else _first(scene))
 
-    return meddling(scene, how)
+    return tampering(scene, how)
 
 
 def _first(scene: Scene) -> Rule:
@@ -107,14 +107,14 @@ def _second(scene: Scene, line: bytes) -> bytes:
 def _with_garbage(scene: Scene) -> AbstractContextManager[None]:
     """Between the guest's own lines come lines that no guest of ours says: too long, broken, of nobody's command."""
 
-    def how(_number: int) -> Meddling:
+    def how(_number: int) -> Tampering:
         def said(line: bytes) -> bytes:
-            scene.note("meddled")
+            scene.note("tampered")
             return b"\n".join((*([_GARBAGE] * _GARBAGE_TIMES), line))
 
-        return Meddling(said=said)
+        return Tampering(said=said)
 
-    return meddling(scene, how)
+    return tampering(scene, how)
 
 
 def _probe(name: str, seen: str) -> tuple[Fact, ...]:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from drills.forwarder import Outage
 from drills.matrix.case import Case, Expect, Terms, breaks, fails, passes, says
 from drills.matrix.judge import SIBLINGS
 from drills.matrix.scene import Machine, NotCaused, Scene
-from drills.plan import Outage
 from promigence import PromigenceError
 
 RETRIED = Terms(environment_retries=2)

@@ -14,8 +14,7 @@ from sqlalchemy import make_url
 
 from app.errors import PromigenceError
 from app.ports import Ports
-from drills.forwarder import Forwarder
-from drills.plan import Outage
+from drills.forwarder import Forwarder, Outage
 from infra.fakes.bells import FakeBells
 from infra.fakes.clock import ManualClock
 from infra.fakes.machines import FakeImages

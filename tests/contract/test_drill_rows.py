@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drills.judge import wrong_charges, wrong_sums
+from drills.books import wrong_charges, wrong_sums
 from drills.postgres import Postgres
 from drills.rows import account_of, unfinished
 from infra.fakes.clock import ManualClock

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from drills.judge import late_kills, lateness_ms, orphans
+from drills.cap.judge import late_kills, lateness_ms, orphans
 from drills.watch import Seen, Watch, boot_ns, watching
 from tests.e2e.conftest import Factory
 from tests.e2e.processes import gone, soon

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from rich.console import Console
 
-from drills.matrix import told
+from drills.matrix import output
 from drills.matrix.__main__ import play_all
 from drills.matrix.batch import SIBLING
 from drills.matrix.case import Case, breaks, fails, passes
@@ -73,10 +73,10 @@ PLANTED = (
 
 def test_each_way_to_fail_is_counted_and_told() -> None:
     played, leaks = play_all(PLANTED, Console(quiet=True), SETTLED_WITHIN_S)
-    summary = told.summed_up(played, leaks, 0.0)
+    summary = output.summed_up(played, leaks, 0.0)
     counted = {what: summary[what] for what in ("cases", "misnamed", "uncaused", "harmed", "leaks")}
     assert counted == {"cases": 4, "misnamed": 1, "uncaused": 1, "harmed": 1, "leaks": 1}
-    assert not told.held(summary)
+    assert not output.held(summary)
     wrong = summary["wrong"]
     assert "it is failed instead of env_failed" in wrong["called-a-panic"][0]
     assert wrong["never-struck"][0].startswith("not caused: what never comes")

@@ -19,10 +19,10 @@ from app.flow import _broken, _claimed, collect, recover
 from app.ports import HostPorts, Ports
 from drills.chaos import episode
 from drills.chaos.__main__ import in_words, summed_up
+from drills.chaos.chances import ALL_FAULTS, KILLS
 from drills.chaos.episode import Result, play
 from drills.chaos.judge import Law
 from drills.chaos.plan import draw_commands
-from drills.chaos.weather import KILLS, STORM
 from infra.fakes.world import World
 from infra.store import attempts, closing, execs
 from infra.store.rows import find_attempt, lock_forks
@@ -30,8 +30,8 @@ from infra.store.tables import forks as fork_rows
 
 SEEDS = (1, 2, 3)
 FORKS = 100
-# A sabotaged product breaks something within so many short episodes, in worse weather.
-WORSE = replace(STORM, freeze=0.003, bell_lost=0.15, planted=2.0)
+# A sabotaged product breaks something within so many short episodes, in worse chances.
+WORSE = replace(ALL_FAULTS, freeze=0.003, bell_lost=0.15, planted=2.0)
 TRIES, FEW = range(2, 10), 30
 
 
@@ -51,7 +51,7 @@ def test_what_befalls_forks_is_never_held_against_them() -> None:
 
 def test_no_command_runs_twice_and_no_result_is_lost_whenever_workers_die() -> None:
     """Workers are killed at any of their port calls, bells ring twice; the counter is outside of the guests."""
-    result = play(7, 110, weather=KILLS, drawn=draw_commands)
+    result = play(7, 110, chances=KILLS, drawn=draw_commands)
     assert [str(each) for each in result.broken] == []
     assert result.commands >= 500
     assert result.met["crash"] >= 25
@@ -192,7 +192,7 @@ def test_a_product_that_breaks_a_law_is_seen(
 ) -> None:
     sabotage(monkeypatch)
     for seed in TRIES:
-        result = play(seed, FEW, weather=WORSE)
+        result = play(seed, FEW, chances=WORSE)
         seen = [each for each in result.broken if each.law is law]
         if seen:
             assert trace_of(result, seen[0].fork_id), "a break comes with what happened"

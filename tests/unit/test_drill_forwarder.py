@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drills.forwarder import Forwarder
-from drills.plan import Outage
+from drills.forwarder import Forwarder, Outage
 
 PATIENCE_S = 10.0
 # Nothing comes out of a silence, however long it is listened to.

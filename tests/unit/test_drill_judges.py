@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from drills.judge import LATE_NS, Broken, Evidence, Law, judge, lateness_ms
-from drills.plan import ENDLESS_S, Life
+from drills.cap.judge import LATE_NS, Broken, Evidence, Law, judge, lateness_ms
+from drills.cap.plan import ENDLESS_S, Life
 from drills.rows import Account, Attempt
 from drills.watch import Seen
 from promigence.types import ForkReport, Report

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from drills.plan import (
+from drills.cap.plan import (
     COUNT,
     FIRST_FAULT_S,
     LAST_FAULT_S,
     LATEST_END_S,
     PARTS,
-    Outage,
     Target,
     plan,
 )
+from drills.forwarder import Outage
 
 
 @pytest.mark.parametrize("seed", range(1, 21))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drills.__main__ import in_words, summed_up
-from drills.cap import Result
-from drills.faults import Strikes
-from drills.judge import Broken, Law
-from drills.plan import plan
+from drills.cap.__main__ import in_words, summed_up
+from drills.cap.faults import Strikes
+from drills.cap.judge import Broken, Law
+from drills.cap.plan import plan
+from drills.cap.seed import Result
 
 HELD = Result(
     plan=plan(1),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drills.judge import LATE_NS, late_kills, orphans
+from drills.cap.judge import LATE_NS, late_kills, orphans
 from drills.watch import POLL_MS, Seen, Watch, boot_ns, living, watching
 
 SECOND_NS = 1_000_000_000

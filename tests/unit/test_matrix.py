@@ -10,7 +10,7 @@ import pytest
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, Outcome
 from app.errors import FailureKind
-from drills.matrix import told
+from drills.matrix import output
 from drills.matrix.batch import Batch, Played, Verdict, waves
 from drills.matrix.case import Case, Terms, breaks, passes
 from drills.matrix.collect import cases
@@ -48,7 +48,7 @@ def names_of(batch: Batch) -> str:
 
 def test_a_summary_counts_what_was_wrong() -> None:
     sound = summed(Verdict(HELD), Verdict(BROKEN))
-    assert told.held(sound)
+    assert output.held(sound)
     assert (sound["cases"], sound["runs"], sound["wrong"]) == (2, 1, {})
     wrong = summed(Verdict(HELD, ("it is failed",)), Verdict(BROKEN, uncaused="no machine"))
     assert (wrong["misnamed"], wrong["uncaused"]) == (1, 1)
@@ -69,13 +69,13 @@ def test_a_summary_counts_what_was_wrong() -> None:
 )
 def test_a_matrix_with_any_of_it_does_not_hold(summary: object) -> None:
     assert callable(summary)
-    assert not told.held(summary())
+    assert not output.held(summary())
 
 
 def test_a_line_says_what_was_wrong_of_a_case() -> None:
-    assert told.line(Verdict(HELD)).endswith("held")
-    assert told.line(Verdict(HELD, ("it is failed",))).endswith("MISNAMED: it is failed")
-    assert told.line(Verdict(HELD, uncaused="no fork")).endswith("NOT CAUSED: no fork")
+    assert output.line(Verdict(HELD)).endswith("held")
+    assert output.line(Verdict(HELD, ("it is failed",))).endswith("MISNAMED: it is failed")
+    assert output.line(Verdict(HELD, uncaused="no fork")).endswith("NOT CAUSED: no fork")
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
@@ -88,7 +88,7 @@ def test_a_case_speaks_the_contracts_language(case: Case) -> None:
         assert all(FailureKind(kind) for kind in expect.failures)
         assert not (expect.kind and expect.failures) or expect.kind == expect.failures[-1]
         assert (expect.outcome == "env_failed") <= (expect.kind is not None)
-    assert (case.trusted and case.siblings) or case.alone
+    assert (case.released and case.siblings) or case.alone
     assert case.shows
     assert not case.shows.endswith(".")
 
@@ -107,7 +107,7 @@ def test_the_quick_ones_fit_ci() -> None:
 
 def test_the_document_has_the_matrix_as_it_is() -> None:
     """`python -m drills.matrix --table` says what should stand there."""
-    assert "\n".join(told.rows_of(cases())) in DOCUMENT.read_text()
+    assert "\n".join(output.rows_of(cases())) in DOCUMENT.read_text()
 
 
 def summed(
@@ -117,6 +117,6 @@ def summed(
     leaks: tuple[str, ...] = (),
 ) -> dict[str, object]:
     if not verdicts:
-        return told.summed_up([], leaks, 1.0)
+        return output.summed_up([], leaks, 1.0)
     batch = Batch(tuple(verdict.case for verdict in verdicts))
-    return told.summed_up([(batch, Played(verdicts, harmed, accounts))], leaks, 1.0)
+    return output.summed_up([(batch, Played(verdicts, harmed, accounts))], leaks, 1.0)

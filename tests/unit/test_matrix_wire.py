@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from drills.matrix import policy
-from drills.matrix.meddler import Meddling, field, meddling, with_field
+from drills.matrix.control_proxy import Tampering, field, tampering, with_field
 from drills.matrix.scene import NotCaused, Scene
 from infra.qemu.home import connect, listen
 
@@ -23,7 +23,7 @@ AWAKE = b"AWAKE nonce=aa boot_id=bb reseeded=1"
 
 
 class OnStage:
-    """What a meddler asks of a scene: its rig's machines, and whose machine one is."""
+    """What a proxy asks of a scene: its rig's machines, and whose machine one is."""
 
     case_name = "wire"
 
@@ -47,11 +47,11 @@ def test_fields_of_a_line_are_found_and_changed() -> None:
 
 
 def test_what_is_told_and_said_is_changed_on_the_way(tmp_path: Path) -> None:
-    how = Meddling(
+    how = Tampering(
         told=lambda line: None if line == b"WAKE" else line,
         said=lambda line: with_field(line, "nonce", b"cc"),
     )
-    with meddled(tmp_path, {"att_1": 0}, how), guest(tmp_path, "att_1") as seen:
+    with tampered(tmp_path, {"att_1": 0}, how), guest(tmp_path, "att_1") as seen:
         with worker(tmp_path, "att_1") as control:
             control.sendall(b"WAKE\nPING\n")
             assert read_line(control) == b"AWAKE nonce=cc boot_id=bb reseeded=1"
@@ -59,8 +59,8 @@ def test_what_is_told_and_said_is_changed_on_the_way(tmp_path: Path) -> None:
 
 
 def test_another_machines_wire_is_left_alone(tmp_path: Path) -> None:
-    broken = Meddling(told=lambda _: None)
-    with meddled(tmp_path, {"att_2": None}, broken), guest(tmp_path, "att_2") as seen:
+    broken = Tampering(told=lambda _: None)
+    with tampered(tmp_path, {"att_2": None}, broken), guest(tmp_path, "att_2") as seen:
         with closing(connect(tmp_path / "att_2" / "control.sock", PATIENCE_S)) as control:
             control.sendall(b"WAKE\n")
             assert read_line(control) == AWAKE
@@ -71,9 +71,9 @@ def test_a_rule_that_gives_up_hangs_up(tmp_path: Path) -> None:
     def gives_up(line: bytes) -> bytes:
         raise NotCaused(line.decode())
 
-    how = Meddling(said=gives_up)
+    how = Tampering(said=gives_up)
     with (
-        meddled(tmp_path, {"att_1": 0}, how),
+        tampered(tmp_path, {"att_1": 0}, how),
         guest(tmp_path, "att_1"),
         worker(tmp_path, "att_1") as control,
     ):
@@ -82,11 +82,9 @@ def test_a_rule_that_gives_up_hangs_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["guest.sock", "control.sock"])
-def test_nothing_of_a_meddler_keeps_a_directory_from_being_removed(
-    tmp_path: Path, name: str
-) -> None:
+def test_nothing_of_a_proxy_keeps_a_directory_from_being_removed(tmp_path: Path, name: str) -> None:
     with (
-        meddled(tmp_path, {"att_1": 0}, Meddling()),
+        tampered(tmp_path, {"att_1": 0}, Tampering()),
         guest(tmp_path, "att_1"),
         worker(tmp_path, "att_1"),
     ):
@@ -134,11 +132,11 @@ def guest(root: Path, name: str) -> Iterator[list[bytes]]:
         thread.join(PATIENCE_S)
 
 
-def meddled(
-    root: Path, numbers: dict[str, int | None], how: Meddling
+def tampered(
+    root: Path, numbers: dict[str, int | None], how: Tampering
 ) -> AbstractContextManager[None]:
     """Somebody on the wires of these machines."""
-    return meddling(cast(Scene, OnStage(root, numbers)), lambda _: how)
+    return tampering(cast(Scene, OnStage(root, numbers)), lambda _: how)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from drills.plan import OUTAGE_S, Fault, Plan, Target
+from drills.cap.plan import OUTAGE_S, Fault, Plan, Target
 from drills.rig import Rig
 from drills.watch import Watch, living
 

@@ -10,21 +10,21 @@ class Killed(BaseException):
     """The process of this step was killed. Like a real kill it is nobody's to catch."""
 
 
-class Strand:
+class Fiber:
     """One step of a process. It runs only inside `go_on`, until it pauses or is over."""
 
-    def __init__(self, loom: Loom, act: Callable[[], object]) -> None:
+    def __init__(self, scheduler: Scheduler, act: Callable[[], object]) -> None:
         self.over = False
         self.error: BaseException | None = None
-        self._loom, self._act = loom, act
+        self._scheduler, self._act = scheduler, act
         self._killed = False
-        self._carrier = loom.carrier()
+        self._carrier = scheduler.carrier()
 
     def go_on(self) -> None:
         """Let it run to its next pause or its end."""
         self._carrier.turn(self)
         if self.over:
-            self._loom.give_back(self._carrier)
+            self._scheduler.give_back(self._carrier)
 
     def pause(self) -> None:
         """Called by the step itself: hand the baton back. Raises Killed if it is not to go on."""
@@ -50,15 +50,15 @@ class Strand:
         self.over = True
 
 
-class Loom:
-    """Carriers of strands; a thread that has carried one carries the next."""
+class Scheduler:
+    """Carriers of fibers; a thread that has carried one carries the next."""
 
     def __init__(self) -> None:
         self._idle: list[_Carrier] = []
 
-    def strand(self, act: Callable[[], object]) -> Strand:
+    def fiber(self, act: Callable[[], object]) -> Fiber:
         """A step that has not begun."""
-        return Strand(self, act)
+        return Fiber(self, act)
 
     def carrier(self) -> _Carrier:
         return self._idle.pop() if self._idle else _Carrier()
@@ -67,23 +67,23 @@ class Loom:
         self._idle.append(carrier)
 
     def close(self) -> None:
-        """End the threads; every strand is over by now."""
+        """End the threads; every fiber is over by now."""
         while self._idle:
             self._idle.pop().end()
 
 
 class _Carrier:
     def __init__(self) -> None:
-        self._strand: Strand | None = None
+        self._fiber: Fiber | None = None
         # Each is held by whoever waits for it; the other side lets it go.
         self._go, self._back = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._back.acquire()
-        self._thread = threading.Thread(target=self._carry, name="strand", daemon=True)
+        self._thread = threading.Thread(target=self._carry, name="fiber", daemon=True)
         self._thread.start()
 
-    def turn(self, strand: Strand) -> None:
-        self._strand = strand
+    def turn(self, fiber: Fiber) -> None:
+        self._fiber = fiber
         self._go.release()
         self._back.acquire()
 
@@ -92,14 +92,14 @@ class _Carrier:
         self._go.acquire()
 
     def end(self) -> None:
-        self._strand = None
+        self._fiber = None
         self._go.release()
         self._thread.join()
 
     def _carry(self) -> None:
         while True:
             self._go.acquire()
-            if self._strand is None:
+            if self._fiber is None:
                 return
-            self._strand.run()
+            self._fiber.run()
             self._back.release()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from drills.chaos.oracle import STALLED, Fact, Story, Terms, When, verdicts
 from drills.chaos.plan import Own
-from drills.chaos.strands import Loom
-from drills.chaos.truth import STALLED, Fact, Story, Terms, When, verdicts
+from drills.chaos.scheduler import Scheduler
 
 UP, READY, RUNNING, ENDED, SAVED = When
 
@@ -28,10 +28,16 @@ def test_what_nothing_befell_comes_to_its_own_outcome_and_no_other(own: Own) -> 
 
 
 def test_a_machine_that_ended_while_its_command_ran_has_no_outcome() -> None:
-    died = ("died signal", RUNNING)
+    died = ("died exit", RUNNING)
     assert of(Own.PASSED, died, reached=RUNNING) == (False, False, False, {"guest_lost"})
     by_task = of(Own.PASSED, died, reached=RUNNING, guest_faults_are_tasks=True)
     assert by_task == (False, True, False, set())
+
+
+@pytest.mark.parametrize("killed", ["died signal", "died keeper_lost"])
+def test_a_machine_that_was_killed_from_outside_is_nobodys_task(killed: str) -> None:
+    said = of(Own.PASSED, (killed, RUNNING), reached=RUNNING, guest_faults_are_tasks=True)
+    assert said == (False, False, False, {"guest_lost"})
 
 
 def test_a_machine_that_ended_before_its_command_is_never_the_tasks_fault() -> None:
@@ -100,51 +106,53 @@ def test_a_bad_grade_is_its_own_failure() -> None:
 
 
 @pytest.fixture
-def loom() -> Iterator[Loom]:
-    made = Loom()
+def scheduler() -> Iterator[Scheduler]:
+    made = Scheduler()
     yield made
     made.close()
 
 
-def test_a_step_goes_on_where_it_was_paused(loom: Loom) -> None:
+def test_a_step_goes_on_where_it_was_paused(scheduler: Scheduler) -> None:
     seen: list[int] = []
 
     def act() -> None:
         seen.append(1)
-        strand.pause()
+        fiber.pause()
         seen.append(2)
 
-    strand = loom.strand(act)
+    fiber = scheduler.fiber(act)
     assert seen == []
-    strand.go_on()
-    assert (seen, strand.over) == ([1], False)
-    strand.go_on()
-    assert (seen, strand.over, strand.error) == ([1, 2], True, None)
+    fiber.go_on()
+    assert (seen, fiber.over) == ([1], False)
+    fiber.go_on()
+    assert (seen, fiber.over, fiber.error) == ([1, 2], True, None)
 
 
-def test_a_killed_step_only_unwinds_and_one_that_never_began_does_nothing(loom: Loom) -> None:
+def test_a_killed_step_only_unwinds_and_one_that_never_began_does_nothing(
+    scheduler: Scheduler,
+) -> None:
     seen: list[str] = []
 
     def act() -> None:
         try:
-            strand.pause()
+            fiber.pause()
             seen.append("on")
         finally:
             seen.append("unwound")
 
-    strand = loom.strand(act)
-    strand.go_on()
-    strand.kill()
-    assert (seen, strand.over, strand.error) == (["unwound"], True, None)
-    other = loom.strand(lambda: seen.append("never"))
+    fiber = scheduler.fiber(act)
+    fiber.go_on()
+    fiber.kill()
+    assert (seen, fiber.over, fiber.error) == (["unwound"], True, None)
+    other = scheduler.fiber(lambda: seen.append("never"))
     other.kill()
     assert seen == ["unwound"]
 
 
-def test_an_error_of_a_step_is_kept_for_its_driver(loom: Loom) -> None:
+def test_an_error_of_a_step_is_kept_for_its_driver(scheduler: Scheduler) -> None:
     def act() -> None:
         raise ValueError("seen")
 
-    strand = loom.strand(act)
-    strand.go_on()
-    assert isinstance(strand.error, ValueError)
+    fiber = scheduler.fiber(act)
+    fiber.go_on()
+    assert isinstance(fiber.error, ValueError)

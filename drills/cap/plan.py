@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drills.forwarder import Outage
+
 COUNT = 24
 # A command that no seed can pay for to its end.
 ENDLESS_S = 3600
@@ -25,13 +27,6 @@ class Target(StrEnum):
     REDIS = "redis"
     KEEPER = "keeper"
     DATABASE = "database"
-
-
-class Outage(StrEnum):
-    """How the database is unreachable: connections are refused, or taken and never answered."""
-
-    REFUSED = "refused"
-    SILENT = "silent"
 
 
 PARTS = (Target.BILLING, Target.WORKER, Target.API, Target.REDIS)

@@ -2,7 +2,7 @@
 once.
 
 All hosts of the matrix are one, and what breaks on it was broken on purpose. How a quarantine begins and ends by
-itself is a case of its own (`placed.py`), in which nobody does this.
+itself is a case of its own (`placement.py`), in which nobody does this.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _QUARANTINED = "SELECT host_id FROM host WHERE quarantine IS NOT NULL"
 
 
 @contextlib.contextmanager
-def trusted(rig: Rig) -> Iterator[None]:
+def no_quarantine(rig: Rig) -> Iterator[None]:
     """End every quarantine for as long as the block runs. The database may be away meanwhile."""
     over = threading.Event()
-    thread = threading.Thread(target=_release, args=(rig, over), name="trust")
+    thread = threading.Thread(target=_release, args=(rig, over), name="quarantine")
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""How likely what is. One frozen noun, so that a calm is the storm's same driver with nothing in it."""
+"""How likely what is. One frozen noun, so that an episode without faults is the same driver with nothing in it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """Chances: of each port call, of each bell, of each machine and second, of each host and second."""
+class Chances:
+    """Probabilities: of each port call, of each bell, of each machine and second, of each host and second."""
 
     # of a port call of a worker
     crash: float = 0.0
@@ -30,8 +30,8 @@ class Weather:
     machine: float = 0.0
 
 
-CALM = Weather()
-STORM = Weather(
+NO_FAULTS = Chances()
+ALL_FAULTS = Chances(
     crash=0.0006,
     freeze=0.00015,
     pause=0.01,
@@ -49,7 +49,7 @@ STORM = Weather(
     machine=0.006,
 )
 # Nothing but workers that are killed at their port calls, and bells: what is left must be as if nothing had been.
-KILLS = Weather(
+KILLS = Chances(
     crash=0.01,
     pause=0.01,
     bell_lost=0.05,

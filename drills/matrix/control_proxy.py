@@ -1,8 +1,8 @@
 """Somebody on the wire between a worker and a guest's control port, who changes what the one tells the other.
 
 A machine's `control.sock` is there from before its hypervisor starts until it is dead, and its worker connects only
-when the machine is restored. In between the meddler puts a socket of its own in its place. Lines that no rule changes
-go through as they are, so a machine that is meddled with works in every other respect.
+when the machine is restored. In between the proxy puts a socket of its own in its place. Lines that no rule changes
+go through as they are, so a machine that is tampered with works in every other respect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def with_field(line: bytes, name: str, value: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Meddling:
+class Tampering:
     """What is done to the lines of one machine: those that it is told, and those that it says."""
 
     told: Rule = untouched
@@ -55,21 +55,21 @@ class Meddling:
 
 
 @contextlib.contextmanager
-def meddling(scene: Scene, how: Callable[[int], Meddling]) -> Iterator[None]:
+def tampering(scene: Scene, how: Callable[[int], Tampering]) -> Iterator[None]:
     """On the wire of every machine of the case's forks that starts while the block runs; `how` gets a fork's number."""
-    meddler = _Meddler(scene, how)
-    thread = threading.Thread(target=meddler.run, name=f"meddler-{scene.case_name}")
+    proxy = _Proxy(scene, how)
+    thread = threading.Thread(target=proxy.run, name=f"proxy-{scene.case_name}")
     thread.start()
     try:
         yield
     finally:
-        meddler.over.set()
+        proxy.over.set()
         thread.join()
-        meddler.hang_up()
+        proxy.hang_up()
 
 
-class _Meddler:
-    def __init__(self, scene: Scene, how: Callable[[int], Meddling]) -> None:
+class _Proxy:
+    def __init__(self, scene: Scene, how: Callable[[int], Tampering]) -> None:
         self._scene = scene
         self._how = how
         self._known = set(_names(scene.rig.machines))
@@ -102,15 +102,15 @@ class _Meddler:
         with contextlib.suppress(FileNotFoundError):
             self._stand_between(home, self._how(number))
 
-    def _stand_between(self, home: Path, how: Meddling) -> None:
-        server = listen(home / "meddler.sock")
+    def _stand_between(self, home: Path, how: Tampering) -> None:
+        server = listen(home / "proxy.sock")
         self._servers.append(server)
         (home / "control.sock").rename(home / "guest.sock")
-        (home / "meddler.sock").rename(home / "control.sock")
+        (home / "proxy.sock").rename(home / "control.sock")
         arguments = (server, home / "guest.sock", how)
         self._accepting.append(_started(self._accept, *arguments))
 
-    def _accept(self, server: socket.socket, guest: Path, how: Meddling) -> None:
+    def _accept(self, server: socket.socket, guest: Path, how: Tampering) -> None:
         """Whoever holds the machine connects; after a worker's crash another does."""
         with contextlib.suppress(OSError):
             while True:

@@ -89,9 +89,10 @@ TABLE: dict[str, _Blame] = {
     "died deadline": _blame("worker_lost", "host_lost", may=When.ENDED, must=_ALIVE),
     "ended unsaid": _blame("worker_lost", may=When.ENDED),
     # the machine's end: while its command ran there is no result; after that it is lost unless somebody read it
-    "died signal": _blame("guest_lost", may=When.ENDED, must=_ALIVE, guests=True),
+    # of these, two are done from outside: no task answers for them, whatever its run says
+    "died signal": _blame("guest_lost", may=When.ENDED, must=_ALIVE),
     "died exit": _blame("guest_lost", may=When.ENDED, must=_ALIVE, guests=True),
-    "died keeper_lost": _blame("guest_lost", may=When.ENDED, must=_ALIVE, guests=True),
+    "died keeper_lost": _blame("guest_lost", may=When.ENDED, must=_ALIVE),
     "died panicked": _blame("guest_panicked", may=When.ENDED, must=_ALIVE, guests=True),
     "machine hang": _blame("guest_hung", may=When.ENDED, must=_ALIVE, guests=True),
     "machine disk full": _blame("host_disk_full", may=When.ENDED, must=_ALIVE),

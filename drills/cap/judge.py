@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drills.plan import Life
+from drills.books import micros, over_cap, wrong_charges, wrong_report, wrong_sums
+from drills.cap.plan import Life
 from drills.rows import Account, Attempt
 from drills.watch import Seen
 from promigence.types import ForkReport, Report
 
 NS_PER_MS = 1_000_000
-NS_PER_HOUR = 3_600_000_000_000
 # A keeper fires this long before the deadline, for the process to be gone when the lease ends. A host that takes twice
 # as long to kill (for a pause of its own, say) kills late; how near each kill came is told beside the count.
 LATE_NS = 150 * NS_PER_MS
@@ -23,7 +23,6 @@ LATE_NS = 150 * NS_PER_MS
 ORPHAN_NS = 1_000 * NS_PER_MS
 # Clocks of the guest and of the host, and the time between them.
 CLOCK_S = 1.0
-OUTCOMES = ("passed", "failed", "timed_out", "released", "env_failed", "capped", "cancelled")
 MONEY = frozenset({"run_exhausted", "not_renewed"})
 REWARDS = {"passed": 1.0, "failed": 0.0}
 # What a strike at a part may cost a machine that is just coming up, or whose host was silent for too long.
@@ -86,17 +85,6 @@ def judge(evidence: Evidence) -> list[Broken]:
     return [Broken(law, line) for law, lines in found.items() for line in lines]
 
 
-def over_cap(account: Account, cap_micros: int) -> list[str]:
-    """Spent, or bound to be spent, above the cap; by the rows."""
-    bound = account.charged_micros + account.granted_micros
-    lines = []
-    if account.budget_micros > cap_micros:
-        lines.append(f"the budget of {account.budget_micros} is above the cap of {cap_micros}")
-    if bound > cap_micros:
-        lines.append(f"{bound} micro-dollars are charged or granted under a cap of {cap_micros}")
-    return lines
-
-
 def late_kills(seen: Iterable[Seen], now_ns: int) -> list[str]:
     """Machines whose process outlived the last deadline that their file held, by more than the keeper's margin."""
     return [
@@ -114,59 +102,6 @@ def orphans(seen: Iterable[Seen], now_ns: int) -> list[str]:
         for each, alone_ns in alone
         if alone_ns > ORPHAN_NS
     ]
-
-
-def wrong_sums(account: Account) -> Iterator[str]:
-    """Law 1 at the end of a run: nothing is granted, the three parts are the budget, and the ledger adds up to them."""
-    parts = (account.pool_micros, account.granted_micros, account.charged_micros)
-    if sum(parts) != account.budget_micros or min(parts) < 0:
-        yield f"pool, granted and charged, {parts}, are not the budget of {account.budget_micros}"
-    if account.granted_micros:
-        yield f"{account.granted_micros} micro-dollars are still granted"
-    if account.booked != parts:
-        yield f"the ledger adds up to {account.booked}, the run has {parts}"
-    charged = sum(attempt.charged_micros for attempt in account.attempts)
-    if charged != account.charged_micros:
-        yield f"attempts were charged {charged}, the run {account.charged_micros}"
-
-
-def wrong_charges(account: Account) -> Iterator[str]:
-    """Each attempt costs its measured life, at most its lease, rounded up once; in parts that add up to it."""
-    for attempt in account.attempts:
-        if attempt.closed_boot_ns is None:
-            yield f"attempt {attempt.attempt_id} was never closed"
-            continue
-        lived_ns = max(0, attempt.closed_boot_ns - attempt.opened_boot_ns)
-        due = -(-min(lived_ns, attempt.lease_ns) * account.micros_per_hour // NS_PER_HOUR)
-        if attempt.charged_micros != due:
-            yield f"attempt {attempt.attempt_id} was charged {attempt.charged_micros} instead of {due}"
-        parts = (
-            attempt.verification_micros,
-            attempt.tasks_micros,
-            attempt.environment_micros,
-        )
-        if sum(parts) != attempt.charged_micros or min(parts) < 0:
-            yield f"attempt {attempt.attempt_id}: {parts} are not {attempt.charged_micros}"
-
-
-def wrong_report(report: Report, account: Account) -> Iterator[str]:
-    """Totals and costs of the report add up, and are those of the rows."""
-    totals, cost, forks = report["totals"], report["cost"], report["forks"]
-    counted = sum(totals[outcome] for outcome in OUTCOMES)  # type: ignore[literal-required]
-    if not counted == totals["requested"] == len(forks):
-        yield f"{totals['requested']} forks were asked for, {counted} have ended, {len(forks)} are listed"
-    for outcome in OUTCOMES:
-        listed = sum(fork["outcome"] == outcome for fork in forks)
-        if listed != totals[outcome]:  # type: ignore[literal-required]
-            yield f"{listed} forks are listed as {outcome}, the totals say otherwise: {totals}"
-    parts = [cost["tasks_usd"], cost["environment_usd"], cost["verification_usd"]]
-    total = micros(cost["total_usd"])
-    if sum(map(micros, parts)) != total:
-        yield f"the parts of the cost, {parts}, do not add up to {cost['total_usd']}"
-    if total != account.charged_micros:
-        yield f"the report says {total} micro-dollars, the run was charged {account.charged_micros}"
-    if sum(micros(fork["cost_usd"]) for fork in forks) != total:
-        yield f"the costs of the forks do not add up to {total} micro-dollars"
 
 
 def wrong_end(fork: ForkReport, lives: tuple[Life, ...]) -> Iterator[str]:
@@ -213,11 +148,6 @@ def lost_to_nothing(evidence: Evidence) -> Iterator[str]:
 def lateness_ms(seen: Iterable[Seen], now_ns: int) -> list[float]:
     """Of machines that their keeper killed at the end of their lease: by how much it was late; below zero: in time."""
     return sorted(each.late_ns(now_ns) / NS_PER_MS for each in seen if each.cause == "deadline")
-
-
-def micros(usd: float) -> int:
-    """Whole micro-dollars."""
-    return round(usd * 1_000_000)
 
 
 def _alone_ns(each: Seen, now_ns: int) -> int:

@@ -81,7 +81,7 @@ CASES = (
         terms=Terms(queue_timeout_s=2.0),
         around=shut,
         alone=True,
-        trusted=False,
+        released=False,
         siblings=False,
     ),
     Case(
@@ -109,7 +109,7 @@ CASES = (
         cause=follow,
         also=_came_back,
         alone=True,
-        trusted=False,
+        released=False,
         siblings_s=20,
         within_s=120,
     ),

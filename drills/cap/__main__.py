@@ -1,6 +1,6 @@
 """`make drill-cap`: whether the cap holds while parts of the stack are killed at random times.
 
-    python -m drills [--seeds N | --seed N] [--json]
+    python -m drills.cap [--seeds N | --seed N] [--json]
 
 One line a seed on standard output, a summary, and with `--json` a last line that is one JSON object. Exit status 0 when
 every law held in every seed, else 1; then each thing seen is told on standard error, and the stack's logs are kept.
@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from demo.stack import ENDING, keep_logs, kept_logs
-from drills.cap import Result, build, drill
-from drills.judge import Law
-from drills.plan import plan
+from drills.cap.judge import Law
+from drills.cap.plan import plan
+from drills.cap.seed import Result, build, drill
 from drills.rig import rigged
 from drills.watch import watching
 from promigence import PromigenceError
@@ -96,7 +96,7 @@ def in_words(summary: dict[str, Any]) -> str:
 
 def _given() -> tuple[Sequence[int], bool]:
     """The seeds to drill, and whether to end with JSON."""
-    parser = argparse.ArgumentParser(prog="drills", description="the cap under faults")
+    parser = argparse.ArgumentParser(prog="drills.cap", description="the cap under faults")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds 1 to this ({SEEDS})")
     which.add_argument("--seed", type=int, help="this seed alone")

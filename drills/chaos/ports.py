@@ -1,4 +1,4 @@
-"""A port as one process has it: at every call the weather has its say, and the chronicle what was done."""
+"""A port as one process has it: at every call its process may be struck, and the chronicle hears what was done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DATABASE = frozenset(
 )
 
 
-class Meets(Protocol):
+class Hooks(Protocol):
     """Whose calls they are."""
 
     def before(self, port: str, verb: str, given: tuple[Any, ...]) -> None:
@@ -27,19 +27,19 @@ class Meets(Protocol):
         ...
 
 
-class Tap:
+class Intercepted:
     """Stands where a port stands."""
 
-    def __init__(self, port: object, name: str, meets: Meets) -> None:
-        self._port, self._name, self._meets = port, name, meets
+    def __init__(self, port: object, name: str, hooks: Hooks) -> None:
+        self._port, self._name, self._hooks = port, name, hooks
 
     def __getattr__(self, verb: str) -> Any:
-        act, name, meets = getattr(self._port, verb), self._name, self._meets
+        act, name, hooks = getattr(self._port, verb), self._name, self._hooks
 
         def call(*given: Any, **named: Any) -> Any:
-            meets.before(name, verb, given)
+            hooks.before(name, verb, given)
             answer = act(*given, **named)
-            meets.after(name, verb, given, answer)
+            hooks.after(name, verb, given, answer)
             return answer
 
         self.__dict__[verb] = call  # found without this detour from now on
@@ -49,21 +49,25 @@ class Tap:
 class StepClock:
     """A host's clock, whose pauses let others go on meanwhile."""
 
-    def __init__(self, clock: Clock, meets: Meets) -> None:
+    def __init__(self, clock: Clock, hooks: Hooks) -> None:
         self.boot_ns, self.wall_ns, self.boot_id = clock.boot_ns, clock.wall_ns, clock.boot_id
-        self.pause = meets.sleep
+        self.pause = hooks.sleep
 
 
-def tapped_ports(ports: Ports, clock: Clock, meets: Meets) -> Ports:
+def intercepted_ports(ports: Ports, clock: Clock, hooks: Hooks) -> Ports:
     """The control plane's ports for one process, by this host's clock."""
-    taps: dict[str, Any] = {name: Tap(getattr(ports, name), name, meets) for name in DATABASE}
-    bells = cast(Any, Tap(ports.bells, "bells", meets))
+    calls: dict[str, Any] = {
+        name: Intercepted(getattr(ports, name), name, hooks) for name in DATABASE
+    }
+    bells = cast(Any, Intercepted(ports.bells, "bells", hooks))
     fields = {name: getattr(ports, name) for name in ports.__dataclass_fields__}
-    return Ports(**fields | taps | {"bells": bells, "clock": StepClock(clock, meets)})
+    return Ports(**fields | calls | {"bells": bells, "clock": StepClock(clock, hooks)})
 
 
-def tapped_host(host: HostPorts, meets: Meets) -> HostPorts:
+def intercepted_host(host: HostPorts, hooks: Hooks) -> HostPorts:
     """A host's ports for one process."""
     fields = {name: getattr(host, name) for name in host.__dataclass_fields__}
-    taps = {name: Tap(fields[name], name, meets) for name in ("machines", "guest", "bundles")}
-    return HostPorts(**fields | taps)
+    calls = {
+        name: Intercepted(fields[name], name, hooks) for name in ("machines", "guest", "bundles")
+    }
+    return HostPorts(**fields | calls)

@@ -47,32 +47,32 @@ LIES: dict[str, tuple[dict[str, object], ...]] = {
         {"refused_target_reached": True},
     ),
 }
-# So that one step meets fewer in a row than a broken channel is tried again.
+# So that one step hooks fewer in a row than a broken channel is tried again.
 AT_ONCE = 2
 TESTS = ("0.5s exit 1", "100s", "0.5s crash", "0.5s panic", "0.5s hang")
 
 
-class Storm:
+class Faults:
     """The dice of one episode."""
 
     def __init__(self, cluster: Cluster, chance: random.Random) -> None:
         self._cluster, self._chance = cluster, chance
 
-    def blow(self, seconds: float) -> None:
+    def strike(self, seconds: float) -> None:
         """What befalls in so many seconds."""
-        cluster, weather = self._cluster, self._cluster.weather
-        if self._falls(weather.planted * seconds):
+        cluster, chances = self._cluster, self._cluster.chances
+        if self._falls(chances.planted * seconds):
             self._plant(self._chance.choice(list(cluster.worlds.values())))
-        if self._falls(weather.outage * seconds):
+        if self._falls(chances.outage * seconds):
             cluster.chronicle.met["outage"] += 1
             cluster.no_database(self._chance.choice((5.0, 15.0, 80.0)))
-        if self._falls(weather.billing_asleep * seconds):
+        if self._falls(chances.billing_asleep * seconds):
             cluster.chronicle.met["billing asleep"] += 1
             cluster.billing_back_s = cluster.now_s + self._chance.uniform(5, 60)
         for host_id, world in list(cluster.worlds.items()):
             self._at_host(host_id, seconds)
             for name, box in list(world.boxes.items()):
-                if box.death is None and self._falls(weather.machine * seconds):
+                if box.death is None and self._falls(chances.machine * seconds):
                     self._at_machine(world, name, box)
 
     def _falls(self, chance: float) -> bool:
@@ -95,22 +95,22 @@ class Storm:
             world.spoil("test", chance.choice(TESTS))
 
     def _at_host(self, host_id: str, seconds: float) -> None:
-        cluster, weather, process = (
+        cluster, chances, process = (
             self._cluster,
-            self._cluster.weather,
+            self._cluster.chances,
             self._cluster.processes[host_id],
         )
-        if self._falls(weather.host_down * seconds):
+        if self._falls(chances.host_down * seconds):
             cluster.chronicle.met["host down"] += 1
             cluster.go_down(host_id)
-        elif process is not None and self._falls(weather.host_cut_off * seconds):
+        elif process is not None and self._falls(chances.host_cut_off * seconds):
             cluster.chronicle.met["host cut off"] += 1
             process.cut_off_until_s = cluster.now_s + self._chance.choice((10.0, 30.0, 150.0))
             cluster.note_away(host_id)
         elif process is not None and not process.awake and self._falls(0.05 * seconds):
             cluster.chronicle.met["zombies"] += 1
             cluster.take_over(host_id)
-        elif process is not None and process.awake and self._falls(weather.upgrade * seconds):
+        elif process is not None and process.awake and self._falls(chances.upgrade * seconds):
             cluster.chronicle.met["upgrades"] += 1
             cluster.upgrade(host_id)
         for zombie in list(cluster.zombies):

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drills.faults import Strikes, striking
-from drills.judge import OUTCOMES, Broken, Evidence, Law, judge, lateness_ms, micros
+from drills.books import OUTCOMES, micros
+from drills.cap.faults import Strikes, striking
+from drills.cap.judge import Broken, Evidence, Law, judge, lateness_ms
+from drills.cap.plan import Plan
 from drills.leavings import left, settled
-from drills.plan import Plan
 from drills.rig import Rig
 from drills.rows import account_of
 from drills.watch import Watch, boot_ns
