@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from signal import SIGKILL
 
 from app.domain.fork import EndReason
 from app.domain.machine import Death, DeathCause
@@ -75,7 +76,11 @@ def fault_of(met: EnvironmentFault, death: Death, console: str = "") -> Environm
     if panic is not None and _FOR_MEMORY.search(panic):
         kind = FailureKind.GUEST_OUT_OF_MEMORY
         message = "the guest's kernel panicked, as it had no memory and nothing left to kill"
-    told = {"panic": panic, "process_said": death.seen or None}
+    told = {
+        "panic": panic,
+        "process_said": death.seen or None,
+        "killed_from_outside": True if _from_outside(death) else None,
+    }
     evidence: dict[str, object] = {
         "death_cause": death.cause.value,
         "process_exit_code": death.exit_code,
@@ -85,6 +90,12 @@ def fault_of(met: EnvironmentFault, death: Death, console: str = "") -> Environm
         **met.evidence,
     }
     return EnvironmentFault(kind, message, **evidence)
+
+
+def _from_outside(death: Death) -> bool:
+    """Nobody inside can do that. A process that crashes ends by another signal, and that a guest may bring about."""
+    killed = death.cause is DeathCause.SIGNAL and death.signal == SIGKILL
+    return killed or death.cause is DeathCause.KEEPER_LOST
 
 
 def _panic(console: str) -> str | None:

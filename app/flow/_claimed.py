@@ -39,6 +39,8 @@ from app.errors import EnvironmentFault, FailureKind, StaleClaim, Unavailable
 from app.flow._broken import answers, death_behind, over_channel, seen_behind, silence_behind
 from app.ports import HostPorts, Ports
 
+# Evidence that a guest's fault is not the doing of its task, though it came after the task's command began.
+NOT_INSIDE = ("victim_elsewhere", "killed_from_outside")
 COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 # How long an end waits for the database; afterwards recovery comes to it again, and knows less of it.
 PATIENCE_NS = 60 * NS_PER_SECOND
@@ -258,8 +260,9 @@ def after_failure(claimed: Claimed, named: Failure) -> EndReason | None:
     if fork.stop_asked is not None:
         return fork.stop_asked
     by_guest = named.task_may_have_caused and named.kind in GUEST_FAULTS
-    # Out of memory, the task answers for victims among its own; one elsewhere is its environment's.
-    by_guest = by_guest and not named.evidence.get("victim_elsewhere")
+    # Out of memory, the task answers for victims among its own; one elsewhere is its environment's. And nobody inside
+    # kills a machine from outside.
+    by_guest = by_guest and not any(named.evidence.get(each) for each in NOT_INSIDE)
     if by_guest and spec.guest_faults is GuestFaults.TASK:
         return EndReason.GUEST_FAULT_BY_TASK
     replaceable = fork.role is Role.FORK and named.retryable

@@ -337,7 +337,7 @@ class World:
 
 def _befall(world: World, name: str, box: Box, fate: Fate) -> bool:
     deaths = {
-        Fate.CRASH: (DeathCause.SIGNAL, 9),
+        Fate.CRASH: (DeathCause.SIGNAL, 6),
         Fate.PANIC: (DeathCause.PANICKED, None),
         Fate.OOM: (DeathCause.PANICKED, None),
         Fate.HOSTOOM: (DeathCause.OUT_OF_MEMORY, 9),

@@ -76,7 +76,7 @@ def test_a_machine_that_dies_in_mid_command_is_an_environment_failure_with_evide
     assert (fork["outcome"], fork["reward"], fork["reward_valid"]) == ("env_failed", None, False)
     assert fork["failure"]["kind"] == "guest_lost"
     assert fork["failure"]["task_may_have_caused"] is True
-    assert fork["failure"]["evidence"]["process_signal"] == 9
+    assert fork["failure"]["evidence"]["process_signal"] == 6
     assert page["cost"]["tasks_usd"] == 0
     assert page["cost"]["environment_usd"] == page["cost"]["total_usd"] > 0
     assert sum(suite.world.starts.values()) == 3 + 1  # three of the build, and never again
@@ -122,6 +122,27 @@ def test_guest_faults_may_be_the_tasks(suite: Stage) -> None:
     given = spec("1s panic", count=1, guest_faults=GuestFaults.TASK)
     (fork,) = suite.run_until_final(suite.start(given))["forks"]
     assert (fork["outcome"], fork["reward"]) == ("failed", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("cause", "signal", "outcome"),
+    [
+        (DeathCause.SIGNAL, 9, "env_failed"),
+        (DeathCause.KEEPER_LOST, None, "env_failed"),
+        (DeathCause.SIGNAL, 11, "failed"),
+        (DeathCause.EXIT, None, "failed"),
+    ],
+)
+def test_a_task_that_answers_for_its_machine_does_not_for_one_that_is_killed_from_outside(
+    suite: Stage, cause: DeathCause, signal: int | None, outcome: str
+) -> None:
+    run_id = suite.start(spec("50s", count=1, guest_faults=GuestFaults.TASK))
+    suite.run_for(3)
+    (fork,) = suite.ports.runs.forks(run_id)
+    suite.world.die(fork.attempt_id or "", cause, signal)
+    (ended,) = suite.run_until_final(run_id)["forks"]
+    assert (ended["outcome"], ended["failure"]["kind"]) == (outcome, "guest_lost")
+    assert ended["reward"] == (0.0 if outcome == "failed" else None)
 
 
 def test_a_command_that_shuts_its_machine_down_failed(suite: Stage) -> None:

@@ -40,6 +40,24 @@ def test_a_death_has_its_own_name(
     assert fault.evidence["met"] == met.message
 
 
+@pytest.mark.parametrize(
+    ("cause", "signal", "told"),
+    [
+        (DeathCause.SIGNAL, 9, True),
+        (DeathCause.KEEPER_LOST, None, True),
+        (DeathCause.SIGNAL, 11, None),  # a guest may crash its hypervisor
+        (DeathCause.SIGNAL, 6, None),
+        (DeathCause.EXIT, None, None),
+        (DeathCause.PANICKED, None, None),
+    ],
+)
+def test_what_nobody_inside_can_do_is_told(
+    cause: DeathCause, signal: int | None, told: bool | None
+) -> None:
+    fault = fault_of(LOST, death(cause, signal))
+    assert fault.evidence.get("killed_from_outside") is told
+
+
 def test_every_cause_has_a_name() -> None:
     assert all(fault_of(LOST, death(cause)) for cause in DeathCause)
 
