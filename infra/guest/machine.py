@@ -21,6 +21,8 @@ _ANSWER_TIMEOUT_S = 10.0
 _OPEN_TIMEOUT_S = 30.0
 _FETCH_SILENCE_S = 60.0
 _FETCH_TIMEOUT_S = 600.0
+# No line can name it.
+_NO_SESSION = -1
 
 
 class Egress(Protocol):
@@ -58,11 +60,13 @@ class Machine:
         self._egress = egress
         self._channel: SshChannel | None = None
         self._opening = threading.Lock()
-        self._session = 0
+        self._session = _NO_SESSION
 
     def heard(self, line: wire.Line) -> wire.Ended | None:
         """Take a line that the guest said; the end of a command, if it is news."""
         if line.verb == "SHUT" and line.number("n") == self._session:
+            # Said again it is no news: a guest that floods its port must not have a thread for each line.
+            self._session = _NO_SESSION
             self._channel_shut()
         end = wire.ended_of(line)
         return end if end is not None and self.journal.ended(end) else None
