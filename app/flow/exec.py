@@ -17,9 +17,17 @@ from app.domain.run import (
     FileMove,
     Look,
 )
-from app.errors import BadRequest, Conflict, EnvironmentFault, FailureKind, NotFound, TooLarge
-from app.flow._broken import over_channel
-from app.flow._claimed import begin, failing, late_results_dropped
+from app.errors import (
+    BadRequest,
+    Conflict,
+    EnvironmentFault,
+    FailureKind,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from app.flow._broken import CHANNEL_FAULTS, answers, over_channel
+from app.flow._claimed import begin, failing, late_results_dropped, patiently
 from app.flow._results import refuse_held, settle_held
 from app.ports import HostPorts, Ports
 
@@ -103,15 +111,23 @@ def _act(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) -> bool:
 
 
 def _move(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec, file: FileMove) -> bool:
+    """Once its intent is committed nobody else comes to it: however it ends is said, or its caller waits for ever."""
     if ports.execs.intend(claimed, asked) is None:
         return False
     try:
         moved = _MOVES[asked.purpose](ports, host, claimed, file)
     except (BadRequest, NotFound, TooLarge) as refused:
         ended = replace(asked, result=ExecResult(error=(refused.code, refused.message)))
+    except Unavailable as away:
+        ended = replace(asked, result=ExecResult(error=("unavailable", away.message)))
+    except EnvironmentFault as fault:
+        if fault.kind not in CHANNEL_FAULTS or not answers(host, claimed.attempt.attempt_id):
+            raise
+        # The machine is well: only what the file went over broke, and a file may be moved again.
+        ended = replace(asked, result=ExecResult(error=("unavailable", fault.message)))
     else:
         ended = replace(asked, result=ExecResult(exit_code=0), file=moved)
-    ports.execs.finish(claimed, ended)
+    patiently(ports, lambda: ports.execs.finish(claimed, ended))
     ports.bells.woken(asked.exec_id)
     return True
 

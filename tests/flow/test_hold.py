@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.machine import Command
 from app.domain.run import Exec, ExecState
-from app.errors import Conflict, FailureKind, NotFound, NotYet
+from app.errors import Conflict, EnvironmentFault, FailureKind, NotFound, NotYet, Unavailable
 from app.flow import collect, hold
 from infra.fakes.guest import FakeGuest
 from tests.flow.stage import PROJECT, Stage, sim, spec
@@ -111,6 +111,64 @@ def test_a_machine_is_looked_at_while_a_file_is_on_its_way(held: tuple[Stage, st
     ended = done(stage, row)
     assert ended.result is not None
     assert (ended.result.exit_code, ended.result.error) == (0, None)
+    assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ready"
+
+
+class Breaking(FakeGuest):
+    """A guest to which files do not get; whether it answers is its machine's."""
+
+    kind = FailureKind.GUEST_LOST
+
+    def upload(self, name: str, source: BinaryIO, guest_path: str, mode: int = 0o644) -> int:
+        raise EnvironmentFault(self.kind, "the channel broke")
+
+
+@pytest.mark.parametrize("kind", [FailureKind.GUEST_LOST, FailureKind.GUEST_HUNG])
+def test_a_channel_that_breaks_under_a_file_ends_no_fork(
+    held: tuple[Stage, str, str], kind: FailureKind
+) -> None:
+    stage, _, fork_id = held
+    sha256, well = stage.put(b"content"), stage.host
+    broken = Breaking(stage.world)
+    broken.kind = kind
+    stage.hosts["host0"] = replace(well, guest=broken)
+    row = hold.upload(stage.ports, PROJECT, fork_id, "/tmp/a", sha256, 0o644)
+    ended = done(stage, row)
+    assert ended.result is not None
+    assert ended.result.error == ("unavailable", "the channel broke")
+    stage.hosts["host0"] = well
+    again = done(stage, hold.upload(stage.ports, PROJECT, fork_id, "/tmp/a", sha256, 0o644))
+    assert again.result is not None
+    assert (again.result.exit_code, again.result.error) == (0, None)
+    assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ready"
+
+
+def test_a_file_that_does_not_get_to_a_machine_that_is_silent_ends_its_fork(
+    held: tuple[Stage, str, str],
+) -> None:
+    stage, _, fork_id = held
+    stage.hosts["host0"] = replace(stage.host, guest=Breaking(stage.world))
+    fork = stage.ports.runs.fork(PROJECT, fork_id)
+    stage.world.hang(fork.attempt_id or "")
+    row = hold.upload(stage.ports, PROJECT, fork_id, "/tmp/a", stage.put(b"content"), 0o644)
+    assert done(stage, row).state is ExecState.LOST
+    assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ended"
+
+
+def test_a_file_for_which_its_host_has_no_room_is_told_so(
+    held: tuple[Stage, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, _, fork_id = held
+    sha256 = stage.put(b"content")
+    done(stage, hold.upload(stage.ports, PROJECT, fork_id, "/tmp/a", sha256, 0o644))
+
+    def full(*_: object, **__: object) -> None:
+        raise Unavailable("blobs_away", "files cannot be kept: no space")
+
+    monkeypatch.setattr(stage.ports.blobs, "put", full)
+    down = done(stage, hold.download(stage.ports, PROJECT, fork_id, "/tmp/a"))
+    assert down.result is not None
+    assert down.result.error == ("unavailable", "files cannot be kept: no space")
     assert stage.ports.runs.fork(PROJECT, fork_id).state.value == "ready"
 
 
