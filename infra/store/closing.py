@@ -28,7 +28,6 @@ from app.domain.run import (
 )
 from app.errors import EnvironmentFault, FailureKind
 from infra.store import quarantine
-from infra.store.decided import decided
 from infra.store.ending import (
     build_of,
     end_of,
@@ -50,6 +49,7 @@ from infra.store.rows import (
     open_of,
     save,
 )
+from infra.store.saved_results import decided
 from infra.store.schema import LedgerKind
 from infra.store.tables import attempts, execs, forks, is_unfinished
 

@@ -3,7 +3,7 @@
 A write transaction on SQLite begins IMMEDIATE: it holds the one write lock from its first statement, so that what it
 reads cannot change before it writes. On PostgreSQL the rows that a transaction decides by are locked (`locked`), always
 in the order run, forks, attempts, hosts, project, its month, so that no two wait for each other. Last of all come the
-counts of the events that it told (`tale.py`).
+counts of the events that it told (`event_log.py`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from sqlalchemy.exc import (
 
 from app.domain.event import Event
 from app.errors import BadRequest, PromigenceError, Unavailable
-from infra.store.steady import SteadyClock
-from infra.store.tale import TOLD, append
+from infra.store.event_log import TOLD, append
+from infra.store.steady_clock import SteadyClock
 
 SQLITE_WAIT_S = 20.0
 SQLITE_PAUSE_S = 0.001

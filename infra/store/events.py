@@ -9,9 +9,9 @@ from sqlalchemy import Connection, insert, select
 from app.domain.event import Event, EventKind
 from app.domain.run import Fork, Run, RunState
 from app.errors import NotFound
+from infra.store.event_log import TOLD
 from infra.store.rows import noun_of
 from infra.store.tables import event_counts, events, runs
-from infra.store.tale import TOLD
 
 
 def tell(at: Connection, told: Iterable[Event]) -> None:
@@ -19,7 +19,7 @@ def tell(at: Connection, told: Iterable[Event]) -> None:
     at.info[TOLD].extend(told)
 
 
-def begin_tale(at: Connection, run_id: str) -> None:
+def begin_events(at: Connection, run_id: str) -> None:
     """Let a new run have events."""
     at.execute(insert(event_counts).values(run_id=run_id, events=0))
 

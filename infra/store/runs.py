@@ -19,7 +19,7 @@ from infra.store import bookings
 from infra.store.budgets import commit_budget
 from infra.store.ending import ask_all, end_waiting, let_go, over
 from infra.store.engine import AnyRow, Database
-from infra.store.events import begin_tale, events_after, of_fork, of_run, tell
+from infra.store.events import begin_events, events_after, of_fork, of_run, tell
 from infra.store.looking import console_of, machines_of
 from infra.store.money import book_budget
 from infra.store.receipts import keep_receipt
@@ -183,7 +183,7 @@ def insert_run(at: Connection, run: Run, its_forks: tuple[Fork, ...], now_ns: in
     insert_forks(at, its_forks, now_ns)
     book_budget(at, run, now_ns)
     commit_budget(at, run, now_ns)
-    begin_tale(at, run.run_id)
+    begin_events(at, run.run_id)
     tell(at, [of_run(EventKind.RUN_STARTED, run, **_asked(run, its_forks))])
 
 

@@ -54,7 +54,7 @@ def rows(url: str) -> Iterator[Rows]:
     made = Rows(store, clock)
     yield made
     made.check_laws()
-    made.check_tales()
+    made.check_events()
     store.close()
 
 

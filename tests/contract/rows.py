@@ -28,7 +28,7 @@ from infra.store.tables import (
     runs,
 )
 from tests import builders as a
-from tests.contract.tales import check_tales
+from tests.contract.event_laws import check_events
 
 
 class Rows:
@@ -107,10 +107,10 @@ class Rows:
             _check_rooms(at)
             _check_projects(at)
 
-    def check_tales(self) -> None:
+    def check_events(self) -> None:
         """What the events of all runs say, against their rows: of many forks no small matter."""
         with self.store.database.read() as at:
-            check_tales(at)
+            check_events(at)
 
 
 def _check_runs(at: Connection) -> None:

@@ -17,8 +17,8 @@ from app.errors import NotFound, StaleClaim
 from infra.store import create_store
 from infra.store.events import of_run, tell
 from tests import builders as a
+from tests.contract.event_laws import Follower, check_events
 from tests.contract.rows import Rows
-from tests.contract.tales import Follower, check_tales
 
 
 def told(rows: Rows, run_id: str, after: int = 0, limit: int = 1000) -> tuple[Event, ...]:
@@ -251,7 +251,7 @@ def test_numbers_times_and_commits_have_one_order(url: str) -> None:
     times = [event.at_ns for event in follower.heard]
     assert times == sorted(times)
     with first.database.read() as at:
-        check_tales(at)
+        check_events(at)
     for store in stores:
         store.close()
 

@@ -25,8 +25,8 @@ from infra.fakes.clock import ManualClock
 from infra.store import create_store
 from tests import builders as a
 from tests.contract import crowd
+from tests.contract.event_laws import Follower
 from tests.contract.rows import Rows
-from tests.contract.tales import Follower
 from tests.contract.worker import FastClock
 
 WORKERS, KILLS = 8, 40
@@ -63,7 +63,7 @@ def test_a_crowd_that_is_killed_at_random_keeps_the_laws(
     told = _watched(busy, url, tmp_path, followers=followers)
     assert told["kills"] == KILLS
     busy.check_laws()
-    busy.check_tales()
+    busy.check_events()
     for run, follower in zip(started, followers, strict=True):
         _check_end(busy, run)
         follower.read()
@@ -136,7 +136,7 @@ def _look_until_done(
         assert time.monotonic() < until, "the crowd does not come to its end"
         rows.check_laws()
         if look % TALES_EVERY == 0:
-            rows.check_tales()
+            rows.check_events()
         for follower in followers:
             follower.read()
         with suppress(subprocess.TimeoutExpired):

@@ -10,7 +10,7 @@ SHARE = ("tests/flow/test_stop_when.py", "-k", "exactly")
 RUN = "app/domain/run.py"
 ENDING = "infra/store/ending.py"
 CLOSING = "infra/store/closing.py"
-TALE = "infra/store/tale.py"
+EVENT_LOG = "infra/store/event_log.py"
 
 EVENT_MUTANTS = (
     Mutant(
@@ -56,7 +56,7 @@ EVENT_MUTANTS = (
         EVENTS,
     ),
     Mutant(
-        TALE,
+        EVENT_LOG,
         "count(number - counts[run_id] + 1)",
         "count(number - counts[run_id])",
         "the first event is 1",
