@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from signal import SIGKILL
 
 from app.domain.fork import EndReason
 from app.domain.machine import Death, DeathCause
 from app.domain.run import Claimed
 from app.errors import EnvironmentFault, FailureKind
+
+# POSIX has fixed this number.
+SIGKILL = 9
 
 _PANIC = re.compile(r"Kernel panic - not syncing: [^\n]*")
 # The sentences with which the kernel gives up for want of memory (mm/oom_kill.c).
