@@ -39,7 +39,7 @@ def drain(
 
     Commands go on, and so do held forks and the ways out of their machines. Where a supervisor keeps the worker, the
     next one starts at once, beside it. With --wait a line is printed for each change, and the last one says that they
-    are gone. Exit code 1 if no worker runs here.
+    are gone. Give it once: what was started since drains too if it is given again. Exit code 1 if no worker runs here.
     """
     with ports_of(directory) as ports:
         asked = ports.workers.drain(load(directory).host_id)

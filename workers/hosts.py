@@ -41,19 +41,25 @@ def quarantine(
     host: Host,
     reason: Annotated[str, typer.Option(help="For whoever asks why this host gets no forks.")],
     directory: Dir = HERE,
+    as_json: Json = False,
 ) -> None:
     """Give a host no more forks until `hosts release`. What runs on it goes on; what waits for it goes elsewhere."""
     with ports_of(directory) as ports:
         ports.hosts.quarantine(host, reason)
-    typer.echo(f"{host} is in quarantine")
+    _say({"host_id": host, "quarantined": True}, f"{host} is in quarantine", as_json)
 
 
 @hosts.command()
-def release(host: Host, directory: Dir = HERE) -> None:
+def release(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
     """End a host's quarantine now, whoever began it. Twice is safe."""
     with ports_of(directory) as ports:
         ended = ports.hosts.release(host)
-    typer.echo(f"{host} takes forks again" if ended else f"{host} is in no quarantine")
+    words = f"{host} takes forks again" if ended else f"{host} is in no quarantine"
+    _say({"host_id": host, "quarantined": False, "released": ended}, words, as_json)
+
+
+def _say(told: dict[str, object], words: str, as_json: bool) -> None:
+    typer.echo(json.dumps(told) if as_json else words)
 
 
 def _row(told: dict[str, Any]) -> tuple[object, ...]:

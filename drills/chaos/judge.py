@@ -17,7 +17,6 @@ from drills.chaos.trainer import Started
 from drills.rows import Account
 from promigence.types import Report
 
-SCORED = frozenset({"passed", "failed", "timed_out"})
 OUTCOMES = {
     Own.PASSED: "passed",
     Own.FAILED: "failed",

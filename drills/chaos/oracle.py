@@ -146,7 +146,6 @@ _OWN_KINDS = {
 # Those that a guest which is root can bring about.
 _GUESTS_OWN = frozenset({Own.CRASHED, Own.PANICKED, Own.HUNG, Own.NO_MEMORY})
 # Commands after which a grade runs.
-_GRADED = frozenset({Own.PASSED, Own.FAILED, Own.TIMED_OUT, Own.REPORTED})
 
 
 def verdicts(story: Story, terms: Terms) -> Verdicts:

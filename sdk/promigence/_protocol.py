@@ -81,7 +81,9 @@ class Request:
         try:
             return _as_json(self.json)
         except (TypeError, ValueError) as error:
-            raise BadRequest(f"{_unsendable(self.json)} cannot be sent: {error}") from error
+            place, value = _unsendable(self.json)
+            why = "it is no finite number" if isinstance(value, float) else error
+            raise BadRequest(f"{place} cannot be sent: {why}") from error
 
 
 class Stream(Protocol):
@@ -206,15 +208,15 @@ def _as_json(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _unsendable(body: Any, path: str = "") -> str:
-    """The place of what JSON has no word for, such as `definition.spend_cap`; a circle is named to some depth."""
+def _unsendable(body: Any, path: str = "") -> tuple[str, Any]:
+    """What JSON has no word for, and its place, such as `definition.spend_cap`; a circle is named to some depth."""
     inner = body.items() if isinstance(body, dict) else ()
     for name, value in inner if path.count(".") < MAX_NAMED_DEPTH else ():
         try:
             _as_json(value)
         except (TypeError, ValueError):
             return _unsendable(value, f"{path}.{name}" if path else str(name))
-    return path or "an argument"
+    return path or "an argument", body
 
 
 def _class_of(status: int, code: str) -> type[PromigenceError]:

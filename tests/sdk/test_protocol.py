@@ -139,6 +139,8 @@ def test_what_json_has_no_word_for_is_refused() -> None:
             _ = Request("POST", "/v1/runs", json={"count": 1, "spend_cap": value}).body
         with pytest.raises(BadRequest, match=r"^definition\.spend_cap cannot be sent"):
             _ = Request("POST", "/v1/snapshots", json={"definition": {"spend_cap": value}}).body
+    with pytest.raises(BadRequest, match=r"^spend_cap cannot be sent: it is no finite number"):
+        _ = Request("POST", "/v1/runs", json={"spend_cap": float("nan")}).body
     circle: dict[str, object] = {}
     circle["env"] = circle
     with pytest.raises(BadRequest, match=r"^env\.env\.\S* cannot be sent: Circular"):

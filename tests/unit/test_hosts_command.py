@@ -63,6 +63,14 @@ def test_an_operator_takes_a_host_out_and_lets_it_back(tmp_path: Path, store: St
     assert "is in no quarantine" in run(tmp_path, "release", a.HOST).stdout
 
 
+def test_what_an_operator_did_is_said_in_json_too(tmp_path: Path, store: Stores) -> None:
+    shut = run(tmp_path, "quarantine", a.HOST, "--reason", "x", "--json")
+    assert json.loads(shut.stdout) == {"host_id": a.HOST, "quarantined": True}
+    for released in (True, False):
+        answer = json.loads(run(tmp_path, "release", a.HOST, "--json").stdout)
+        assert answer == {"host_id": a.HOST, "quarantined": False, "released": released}
+
+
 def test_a_host_that_nobody_knows_is_named(tmp_path: Path, store: Stores) -> None:
     for words in (("quarantine", "host9", "--reason", "x"), ("release", "host9")):
         error = run(tmp_path, *words).exception
