@@ -10,13 +10,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from app.domain.egress import check, host_and_port
+from app.domain.egress import REFUSED, check, host_and_port
 from app.errors import BadRequest, Forbidden
 from infra.egress.addresses import Address, is_own, refusal, resolve
 from infra.egress.answer import Answer
@@ -37,6 +38,22 @@ def _boot_ns() -> int:
 
 
 Resolver = Callable[[str, int], list[Address]]
+Lines = deque[dict[str, str]]
+
+
+def _lines() -> Lines:
+    return deque(maxlen=_KEPT)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Of one machine. Faults and refusals are apart: a program that asks again and again for what it may not have must
+    not push out what failed, by which its command is judged.
+    """
+
+    faults: Lines = field(default_factory=_lines)
+    refusals: Lines = field(default_factory=_lines)
+    open: set[socket.socket] = field(default_factory=set)
 
 
 class Stream(Protocol):
@@ -66,16 +83,13 @@ class EgressProxy:
         self._resolve = resolver
         self._boot_ns = boot_ns
         self._never = tuple(host_and_port(target) for target in never)
-        self._lines: defaultdict[str, deque[dict[str, str]]] = defaultdict(
-            lambda: deque(maxlen=_KEPT)
-        )
-        self._open: defaultdict[str, set[socket.socket]] = defaultdict(set)
+        self._machines: dict[str, _Kept] = {}
         self._lock = threading.Lock()
 
     def serve(self, name: str, stream: Stream, targets: tuple[str, ...]) -> None:
         """Serve one connection of the machine `name` to its end; `targets` are those that it was allowed."""
         stream.settimeout(_HEAD_TIMEOUT_S)
-        reader = HeadReader(stream.recv)
+        reader, kept = HeadReader(stream.recv), self._kept_of(name)
         with closing(stream), suppress(OSError, EOFError):
             asked_ns = self._boot_ns()
             try:
@@ -84,42 +98,49 @@ class EgressProxy:
                 upstream = self._connect(request.target, targets)
             except RequestRefusedError as refused:
                 if refused.what:
-                    self._note(name, refused, asked_ns)
+                    self._note(kept, refused, asked_ns)
                 stream.sendall(reply(refused.status, refused.message))
                 return
-            with closing(upstream), self._opened(name, upstream):
-                self._relay(name, stream, upstream, request)
+            with closing(upstream), self._opened(kept, upstream):
+                self._relay(kept, stream, upstream, request)
 
     def was_away(self, name: str, targets: tuple[str, ...]) -> None:
         """Keep that a machine had no proxy for a while: what it could not reach meanwhile is no fault of its own."""
         for target in targets:
             away = _fault(target, 502, "proxy_away", "its proxy was away for a while")
-            self._note(name, away, 0)  # for how long is not known
+            self._note(self._kept_of(name), away, 0)  # for how long is not known
 
     def log(self, name: str) -> tuple[dict[str, str], ...]:
-        """The last 64 refusals and faults of a machine, oldest first: `target`, `what`, `why`, `at` (UTC), and
-        `since_boot_ns` to `at_boot_ns` on the host's boot-time clock, by which it is judged whether a command ran then.
+        """The last 64 refusals and the last 64 faults of a machine, oldest first: `target`, `what`, `why`, `at` (UTC),
+        and `since_boot_ns` to `at_boot_ns` on the host's boot-time clock, by which it is judged whether a command ran
+        then.
         """
         with self._lock:
-            return tuple(self._lines.get(name, ()))
+            kept = self._machines.get(name, _Kept())
+            lines = (*kept.refusals, *kept.faults)
+        return tuple(sorted(lines, key=lambda line: int(line["at_boot_ns"])))
 
     def forget(self, name: str) -> None:
         """Hang up for a machine that is gone and drop its lines. Twice is safe."""
         with self._lock:
-            self._lines.pop(name, None)
-            for upstream in self._open.pop(name, ()):
+            for upstream in self._machines.pop(name, _Kept()).open:
                 with suppress(OSError):
                     upstream.shutdown(socket.SHUT_RDWR)
 
-    @contextmanager
-    def _opened(self, name: str, upstream: socket.socket) -> Iterator[None]:
+    def _kept_of(self, name: str) -> _Kept:
+        """Looked up once for each connection: what one still notes when its machine is forgotten goes with it."""
         with self._lock:
-            self._open[name].add(upstream)
+            return self._machines.setdefault(name, _Kept())
+
+    @contextmanager
+    def _opened(self, kept: _Kept, upstream: socket.socket) -> Iterator[None]:
+        with self._lock:
+            kept.open.add(upstream)
         try:
             yield
         finally:
             with self._lock:
-                self._open[name].discard(upstream)
+                kept.open.discard(upstream)
 
     def _connect(self, target: str, targets: tuple[str, ...]) -> socket.socket:
         """A connection to the target, or the refusal that the guest is told."""
@@ -179,7 +200,7 @@ class EgressProxy:
         return False
 
     def _relay(
-        self, name: str, stream: Stream, upstream: socket.socket, request: ProxyRequest
+        self, kept: _Kept, stream: Stream, upstream: socket.socket, request: ProxyRequest
     ) -> None:
         """Both directions at once, until the target has said all, and for a tunnel the machine too."""
         heard, over = Answer(request.method), threading.Event()
@@ -187,15 +208,15 @@ class EgressProxy:
         def answer() -> None:
             try:
                 if _copy_answer(upstream, stream, heard) and not (heard.is_whole or over.is_set()):
-                    self._note(name, _fault(request.target, 502, "gone", heard.seen))
+                    self._note(kept, _fault(request.target, 502, "gone", heard.seen))
             except TimeoutError:
                 seen = f"it fell silent; {heard.seen}"
                 silent_ns = self._boot_ns() - int(_IDLE_S * 1e9)
-                self._note(name, _fault(request.target, 504, "timed_out", seen), silent_ns)
+                self._note(kept, _fault(request.target, 504, "timed_out", seen), silent_ns)
             except OSError as error:
                 what = "reset" if isinstance(error, ConnectionError) else "unreachable"
                 seen = f"{error.strerror or error}; {heard.seen}"
-                self._note(name, _fault(request.target, 502, what, seen))
+                self._note(kept, _fault(request.target, 502, what, seen))
             finally:
                 stream.settimeout(_LINGER_S)
                 with suppress(OSError, EOFError):
@@ -209,7 +230,7 @@ class EgressProxy:
         answering.join()
 
     def _note(
-        self, name: str, refused: RequestRefusedError, since_boot_ns: int | None = None
+        self, kept: _Kept, refused: RequestRefusedError, since_boot_ns: int | None = None
     ) -> None:
         now_ns = self._boot_ns()
         line = {
@@ -221,7 +242,7 @@ class EgressProxy:
             "at_boot_ns": str(now_ns),
         }
         with self._lock:
-            self._lines[name].append(line)
+            (kept.refusals if refused.what == REFUSED else kept.faults).append(line)
 
 
 def _first_connection(target: str, addresses: list[Address]) -> socket.socket:
@@ -290,9 +311,7 @@ def _chunks(upstream: socket.socket) -> Iterator[bytes]:
 
 
 def _refused(target: str, why: str) -> RequestRefusedError:
-    return RequestRefusedError(
-        403, f"{target} cannot be reached from here: {why}", target, "refused"
-    )
+    return RequestRefusedError(403, f"{target} cannot be reached from here: {why}", target, REFUSED)
 
 
 def _fault(target: str, status: int, what: str, why: str) -> RequestRefusedError:

@@ -321,3 +321,33 @@ def test_a_machine_that_is_gone_keeps_no_connection_open() -> None:
         assert not serving.is_alive()
         assert silent.recv(1) == b""
         silent.close()
+
+
+def test_a_program_that_asks_again_and_again_for_what_it_may_not_have_hides_no_fault() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+    egress = EgressProxy(["127.0.0.1:*"])
+    ask(egress, (where,), connect(where))
+    for _ in range(100):
+        ask(egress, (where,), connect("telemetry.invalid:443"))
+    what = [line["what"] for line in egress.log("m1")]
+    assert (what[0], what.count("refused")) == ("connection_refused", 64)
+
+
+def test_what_a_connection_notes_when_its_machine_is_forgotten_is_kept_of_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        egress = EgressProxy([where])
+        ours, theirs = socket.socketpair()
+        serving = threading.Thread(target=egress.serve, args=("m1", Channel(theirs), (where,)))
+        serving.start()
+        with ours:
+            ours.sendall(f"GET http://{where}/ HTTP/1.1\r\n\r\n".encode())
+            server.settimeout(PATIENCE_S)
+            asked, _ = server.accept()
+            with closing(asked):
+                asked.recv(4096)
+                egress.forget("m1")
+                serving.join(PATIENCE_S)
+    assert not serving.is_alive()
+    assert egress.log("m1") == ()
