@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from app.domain.machine import Death, DeathCause
-from app.domain.run import Claimed
+from app.domain.money import NS_PER_SECOND
+from app.domain.run import Claimed, Role
 from app.errors import EnvironmentFault, FailureKind
 from app.ports import HostPorts, Ports
 
@@ -17,6 +18,9 @@ CHANNEL_TRIES = 3
 CHANNEL_FAULTS = frozenset({FailureKind.GUEST_LOST, FailureKind.GUEST_HUNG})
 # What is left of machines whose host went down under them.
 LEFT_BEHIND = frozenset({None, DeathCause.KEEPER_LOST, DeathCause.ASKED})
+
+# How long an end waits for the database; afterwards recovery comes to it again, and knows less of it.
+PATIENCE_NS = 60 * NS_PER_SECOND
 
 T = TypeVar("T")
 
@@ -44,6 +48,25 @@ def answers(host: HostPorts, name: str) -> bool:
     except EnvironmentFault:
         return False
     return True
+
+
+def is_being_ended(ports: Ports, host: HostPorts, name: str) -> bool:
+    """Another step of ours has just ended the machine, and says why as soon as the database lets it."""
+    death = host.machines.death(name)
+    if death is None or death.cause is not DeathCause.ASKED:
+        return False
+    return ports.clock.boot_ns() <= death.ended_boot_ns + PATIENCE_NS
+
+
+def is_left_to_another(
+    ports: Ports, host: HostPorts, claimed: Claimed, fault: EnvironmentFault
+) -> bool:
+    """Whether a channel broke only because another step of ours ends the machine. A template's never: one thread has
+    it, and ends its machine itself to freeze it.
+    """
+    if fault.kind not in CHANNEL_FAULTS or claimed.fork.role is Role.TEMPLATE:
+        return False
+    return is_being_ended(ports, host, claimed.attempt.attempt_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from app.domain.failure import GUEST_FAULTS, Failure, Phase, failure
 from app.domain.fork import KEEPABLE, EndReason, ForkState
 from app.domain.machine import TAIL_BYTES, Death, DeathCause, Identity, tail
 from app.domain.measure import Step
-from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
     Claimed,
     Closed,
@@ -36,14 +35,20 @@ from app.domain.run import (
 from app.domain.snapshot import Definition
 from app.domain.spec import command, targets
 from app.errors import EnvironmentFault, FailureKind, StaleClaim, Unavailable
-from app.flow._broken import answers, death_behind, over_channel, seen_behind, silence_behind
+from app.flow._broken import (
+    PATIENCE_NS,
+    answers,
+    death_behind,
+    is_left_to_another,
+    over_channel,
+    seen_behind,
+    silence_behind,
+)
 from app.ports import HostPorts, Ports
 
 # Evidence that a guest's fault is not the doing of its task, though it came after the task's command began.
 NOT_INSIDE = ("victim_elsewhere", "killed_from_outside")
 COMING_UP = frozenset({ForkState.RESTORING, ForkState.CHECKING})
-# How long an end waits for the database; afterwards recovery comes to it again, and knows less of it.
-PATIENCE_NS = 60 * NS_PER_SECOND
 PATIENCE_PAUSE_S = 0.5
 
 T = TypeVar("T")
@@ -204,9 +209,12 @@ def fail(
     """Close an attempt that the environment failed: replaced where the rules allow it, else the fork ends.
 
     `result` is what its command had left behind by then, for people to read; there is no reward in it.
+    A channel that broke because another step of ours ends the machine is no failure: that step says how the fork ended.
     """
     name = claimed.attempt.attempt_id
     present = still_held(ports, claimed)
+    if is_left_to_another(ports, host, present, fault):
+        return
     fault = seen_behind(ports, host, present, fault)
     silence = silence_behind(host, name, fault, own_exec_id(ExecPurpose.TASK, name))
     death = death_behind(host, name, fault)

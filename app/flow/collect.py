@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.domain.failure import Phase
 from app.domain.fork import EndReason, ForkState
-from app.domain.machine import CommandEnd, DeathCause
+from app.domain.machine import CommandEnd
 from app.domain.measure import Step
 from app.domain.run import (
     Attempt,
@@ -20,9 +20,8 @@ from app.domain.run import (
 )
 from app.errors import EnvironmentFault, FailureKind
 from app.flow._attribution import environment_fault, evidence_of
-from app.flow._broken import CHANNEL_FAULTS, answers, full_disk
+from app.flow._broken import CHANNEL_FAULTS, answers, full_disk, is_being_ended
 from app.flow._claimed import (
-    PATIENCE_NS,
     conclude,
     fail,
     failing,
@@ -71,7 +70,7 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
     running = [each for each in unfinished if each.state is ExecState.RUNNING]
     if not running and _go_on_from_result(ports, host, claimed):
         return
-    if _is_being_ended(ports, host, claimed):
+    if is_being_ended(ports, host, claimed.attempt.attempt_id):
         return
     for each in running:
         end = _end_of(ports, host, claimed, each)
@@ -134,14 +133,6 @@ def _go_on_from_result(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
             go_on(ports, host, claimed, decided.result)
             return True
     return False
-
-
-def _is_being_ended(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:
-    """Another step of ours has just ended the machine, and says why as soon as the database lets it."""
-    death = host.machines.death(claimed.attempt.attempt_id)
-    if death is None or death.cause is not DeathCause.ASKED:
-        return False
-    return ports.clock.boot_ns() <= death.ended_boot_ns + PATIENCE_NS
 
 
 def _awaits_its_command(claimed: Claimed) -> bool:

@@ -15,9 +15,8 @@ from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, ExecState, Ro
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
 from app.errors import EnvironmentFault, FailureKind, Unavailable
-from app.flow._broken import over_channel
+from app.flow._broken import PATIENCE_NS, over_channel, seen_behind
 from app.flow._claimed import (
-    PATIENCE_NS,
     close,
     definition_of,
     fail,
@@ -183,6 +182,8 @@ def _adopt_one(
         death = host.machines.death(name)
         if not _is_decided(ports, name) and (death is None or death.cause is DeathCause.ASKED):
             lost = EnvironmentFault(FailureKind.GUEST_LOST, "nobody saw its end", worker=before)
+            # Whoever ended it is gone: nobody else will say why.
+            lost = seen_behind(ports, host, claimed, lost)
             fail(ports, host, claimed, lost, Phase.COLLECT)
         return
     try:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from app.domain.death import fault_of
-from app.domain.fork import ForkState
-from app.domain.machine import Death, DeathCause
+from app.domain.failure import Phase, failure
+from app.domain.fork import EndReason, ForkState
+from app.domain.machine import Command, Death, DeathCause
 from app.domain.run import ExecState, GuestFaults
 from app.errors import EnvironmentFault, FailureKind
 from app.flow import bill, collect, hold, recover
-from app.flow._broken import CHANNEL_TRIES
-from app.flow._claimed import PATIENCE_NS
+from app.flow._broken import CHANNEL_TRIES, PATIENCE_NS
+from app.flow._claimed import close
 from app.flow._results import exec_result
+from app.ports import Guest
 from infra.fakes.clock import ManualClock
 from infra.fakes.machines import FakeMachines
 from tests.flow.stage import PROJECT, Stage, sim, spec
@@ -133,6 +135,57 @@ def test_a_machine_that_another_step_is_just_ending_is_left_to_it(suite: Stage) 
     collect.collect(suite.ports, suite.host, name)
     (fork,) = suite.report(run_id)["forks"]
     assert (fork["outcome"], fork["failure"]["kind"]) == ("env_failed", "worker_lost")
+
+
+def test_a_start_that_breaks_since_its_command_was_collected_meanwhile_changes_nothing(
+    suite: Stage,
+) -> None:
+    """Between a start and its answer the command ended, and another step that saved its result ends the machine."""
+    guest = suite.host.guest
+
+    class Late:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(guest, name)
+
+        def start(self, name: str, exec_id: str, command: Command) -> None:
+            guest.start(name, exec_id, command)
+            save_result(suite, run_id)
+            suite.host.machines.kill(name)
+            raise EnvironmentFault(FailureKind.GUEST_LOST, "its channel broke")
+
+    suite.hosts["host0"] = replace(suite.host, guest=cast(Guest, Late()))
+    run_id = suite.start(spec("5s", count=1))
+    suite.ring()
+    (fork,) = suite.run_until_final(run_id)["forks"]
+    assert (fork["outcome"], fork["exit_code"], fork["failure"]) == ("passed", 0, None)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_machine_that_is_found_silent_while_it_is_adopted_is_ended_once_and_named_once(
+    suite: Stage, kind: FailureKind
+) -> None:
+    """It hangs: whoever collects it ends it for that, and whoever adopts it only finds it gone."""
+    run_id = running(suite, "20s")
+    guest = suite.host.guest
+
+    class Hangs:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(guest, name)
+
+        def attach(self, name: str) -> None:
+            suite.host.machines.kill(name)
+            raise EnvironmentFault(kind, "its channel broke")
+
+    suite.hosts["host0"] = replace(suite.host, claim="host0/2", guest=cast(Guest, Hangs()))
+    recover.adopt(suite.ports, suite.host)
+    assert suite.ports.runs.forks(run_id)[0].state is ForkState.RUNNING
+    assert suite.report(run_id)["environment_failures"] == []
+    claimed = suite.ports.attempts.get(machine(suite, run_id))
+    assert claimed is not None
+    hung = failure(EnvironmentFault(FailureKind.GUEST_HUNG, "silent"), Phase.EXEC)
+    close(suite.ports, suite.host, claimed, EndReason.ENVIRONMENT_FAILED, failed=hung)
+    (failed,) = suite.report(run_id)["environment_failures"]
+    assert failed["kind"] == "guest_hung"
 
 
 def test_a_lease_that_ends_while_no_worker_looks_is_no_fault_of_the_guest(suite: Stage) -> None:

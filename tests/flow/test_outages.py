@@ -15,7 +15,8 @@ from app.domain.machine import Deadline
 from app.domain.run import ExecState
 from app.errors import Unavailable
 from app.flow import collect, fork, recover
-from app.flow._claimed import PATIENCE_NS, PATIENCE_PAUSE_S
+from app.flow._broken import PATIENCE_NS
+from app.flow._claimed import PATIENCE_PAUSE_S
 from app.ports import Attempts, Execs, Machines
 from tests.flow.stage import Stage, sim, spec
 from workers.recovery import Adoption
