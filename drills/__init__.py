@@ -9,5 +9,6 @@ Each is a package, run as `python -m drills.NAME`:
 
 They share what is around the stack and what is seen of it: `rig.py`, `postgres.py` and `forwarder.py` (a real stack
 whose database can be taken away), `watch.py` (every machine, as the kernel shows it), `rows.py` and `books.py` (what
-the database says, and whether the money of it is right), `leavings.py` (what was left behind).
+the database says, and whether the money of it is right), `leavings.py` (what was left behind),
+`program.py` (how they end).
 """

@@ -17,6 +17,7 @@ from infra.settings import load
 from infra.stack.process import Process
 from infra.stack.records import Places, read_processes
 from promigence import Promigence
+from promigence.types import Definition
 
 # Twice the forks of a step: no fork waits for a slot, and none is lost on the way to the next seed.
 SLOTS = 48
@@ -58,6 +59,17 @@ class Rig:
             return False
         process.signal(signal.SIGKILL)
         return True
+
+
+def smallest(name: str) -> Definition:
+    """A snapshot in which nothing but a command is of interest: a busybox of 128 MiB."""
+    return {
+        "name": name,
+        "image": "busybox",
+        "shape": {"vcpus": 1, "memory_mib": 128, "disk_gib": 1},
+        "test": {"sh": "true", "timeout_seconds": 10, "repeat": 1},
+        "spend_cap": 1.0,
+    }
 
 
 @contextlib.contextmanager

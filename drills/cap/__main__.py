@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from demo.stack import ENDING, keep_logs, kept_logs
+from demo.stack import keep_logs, kept_logs
 from drills.cap.judge import Law
 from drills.cap.plan import plan
 from drills.cap.seed import Result, build, drill
+from drills.program import completed
 from drills.rig import rigged
 from drills.watch import watching
-from promigence import PromigenceError
 
 DIRECTORY = Path(".promigence/drill")
 SEEDS = 20
@@ -40,20 +37,8 @@ def main() -> int:
     """The program; its exit status."""
     seeds, as_json = _given()
     console = Console(stderr=True)
-    for number in ENDING:
-        signal.signal(number, _interrupt)
     began = time.monotonic()
-    try:
-        results = _drill_all(seeds, console)
-    except KeyboardInterrupt:
-        console.print("interrupted; the stack is stopped")
-        return 130
-    except BlockingIOError:
-        console.print("a demo or another drill runs in this checkout; its stack is left alone")
-        return 1
-    except (PromigenceError, subprocess.SubprocessError) as error:
-        console.print(f"[red]{escape(str(error))}[/red]; logs: {kept_logs(DIRECTORY)}")
-        return 1
+    results = completed(lambda: _drill_all(seeds, console), DIRECTORY, console)
     summary = summed_up(results, time.monotonic() - began)
     print(in_words(summary))
     if as_json:
@@ -126,11 +111,6 @@ def _drill_all(seeds: Sequence[int], console: Console) -> list[Result]:
             keep_logs(DIRECTORY)
             console.print(f"the stack's logs: {kept_logs(DIRECTORY)}", highlight=False)
     return results
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """A polite end is an interruption: the stack is stopped on the way out."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -12,20 +12,13 @@ from drills.cap.faults import Strikes, striking
 from drills.cap.judge import Broken, Evidence, Law, judge, lateness_ms
 from drills.cap.plan import Plan
 from drills.leavings import left, settled
-from drills.rig import Rig
+from drills.rig import Rig, smallest
 from drills.rows import account_of
 from drills.watch import Watch, boot_ns
 from promigence import BadRequest, WaitTimeout
-from promigence.types import Definition, Group, QuoteTerms, Report, Run
+from promigence.types import Group, QuoteTerms, Report, Run
 
 SNAPSHOT = "drill"
-DEFINITION: Definition = {
-    "name": SNAPSHOT,
-    "image": "busybox",
-    "shape": {"vcpus": 1, "memory_mib": 128, "disk_gib": 1},
-    "test": {"sh": "true", "timeout_seconds": 10, "repeat": 1},
-    "spend_cap": 1.0,
-}
 COMMAND = 'sleep "$LIFE_SECONDS"; exit "$EXIT_CODE"'
 # Far above what any seed pays for: no command is ended by its own limit.
 COMMAND_LIMIT_S = 1800
@@ -74,7 +67,7 @@ class Result:
 
 def build(rig: Rig) -> None:
     """The snapshot of all seeds. Raises PromigenceError."""
-    rig.client.snapshots.build(DEFINITION, timeout=BUILD_TIMEOUT_S)
+    rig.client.snapshots.build(smallest(SNAPSHOT), timeout=BUILD_TIMEOUT_S)
 
 
 def drill(rig: Rig, watch: Watch, plan: Plan, progress: Progress) -> Result:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -21,12 +20,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.markup import escape
 
-from demo.stack import ENDING, keep_logs, kept_logs
+from demo.stack import keep_logs, kept_logs
 from drills.leavings import left, settled
 from drills.matrix import output, policy
 from drills.matrix.batch import Batch, Played, Track, Verdict, play, waves
@@ -35,6 +33,7 @@ from drills.matrix.collect import cases
 from drills.matrix.quarantine import no_quarantine
 from drills.matrix.scene import NotCaused
 from drills.matrix.templates import build
+from drills.program import completed
 from drills.rig import Rig, rigged
 from drills.watch import Watch, watching
 from promigence import PromigenceError
@@ -56,20 +55,8 @@ def main() -> int:
         print("\n".join(output.rows_of(chosen)))
         return 0
     console = Console(stderr=True, soft_wrap=True)
-    for number in ENDING:
-        signal.signal(number, _interrupt)
     began = time.monotonic()
-    try:
-        played, leaks = play_all(chosen, console)
-    except KeyboardInterrupt:
-        console.print("interrupted; the stack is stopped")
-        return 130
-    except BlockingIOError:
-        console.print("a demo or another drill runs in this checkout; its stack is left alone")
-        return 1
-    except (PromigenceError, subprocess.SubprocessError) as error:
-        console.print(f"[red]{escape(str(error))}[/red]; logs: {kept_logs(DIRECTORY)}")
-        return 1
+    played, leaks = completed(lambda: play_all(chosen, console), DIRECTORY, console)
     summary = output.summed_up(played, leaks, time.monotonic() - began)
     _tell(summary, console)
     print(output.in_words(summary))
@@ -184,11 +171,6 @@ def _tell(summary: dict[str, object], console: Console) -> None:
 def _went_well(played: Played) -> bool:
     told_wrong = played.harmed or played.accounts
     return not told_wrong and all(verdict.held for verdict in played.verdicts)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """A polite end is an interruption: the stack is stopped on the way out."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

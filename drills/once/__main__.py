@@ -11,36 +11,26 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from demo.stack import ENDING, keep_logs, kept_logs
+from demo.stack import keep_logs, kept_logs
 from drills.leavings import left, settled
 from drills.once.counter import Counts, counting
 from drills.once.judge import Planned, Verdict, judge
 from drills.once.kills import Kills, killing
-from drills.rig import Rig, rigged
+from drills.program import completed
+from drills.rig import Rig, rigged, smallest
 from drills.watch import Watch, watching
-from promigence import PromigenceError
-from promigence.types import Definition, Group, Report
+from promigence.types import Group, Report
 
 DIRECTORY = Path(".promigence/once")
 SNAPSHOT = "once"
-DEFINITION: Definition = {
-    "name": SNAPSHOT,
-    "image": "busybox",
-    "shape": {"vcpus": 1, "memory_mib": 128, "disk_gib": 1},
-    "test": {"sh": "true", "timeout_seconds": 10, "repeat": 1},
-    "spend_cap": 1.0,
-}
 # Asked once: what the proxy lost on the way is not asked again, or the drill itself would count twice.
 COMMAND = 'wget -q -O /dev/null "http://$COUNTER/$NAME"; sleep "$SLEEP"; echo "$NAME"; exit "$CODE"'
 BUILD_WITHIN_S = 240.0
@@ -54,20 +44,10 @@ def main() -> int:
     """The program; its exit status."""
     given = _given()
     console = Console(stderr=True, soft_wrap=True)
-    for number in ENDING:
-        signal.signal(number, _interrupt)
     began = time.monotonic()
-    try:
-        told, verdict = _drill(given.commands, given.kills, given.seed, console)
-    except KeyboardInterrupt:
-        console.print("interrupted; the stack is stopped")
-        return 130
-    except BlockingIOError:
-        console.print("a demo or another drill runs in this checkout; its stack is left alone")
-        return 1
-    except (PromigenceError, subprocess.SubprocessError) as error:
-        console.print(f"[red]{escape(str(error))}[/red]; logs: {kept_logs(DIRECTORY)}")
-        return 1
+    told, verdict = completed(
+        lambda: _drill(given.commands, given.kills, given.seed, console), DIRECTORY, console
+    )
     told["seconds"] = round(time.monotonic() - began, 1)
     for said in (*verdict.twice, *verdict.lost, *verdict.wrong, *told["leaks"]):
         console.print(f"[red]{escape(str(said))}[/red]", highlight=False)
@@ -109,7 +89,7 @@ def _drill(
     ):
         here = frozenset(left(rig, frozenset(), frozenset()))
         with console.status("building the snapshot"):
-            rig.client.snapshots.build(DEFINITION, timeout=BUILD_WITHIN_S)
+            rig.client.snapshots.build(smallest(SNAPSHOT), timeout=BUILD_WITHIN_S)
         with console.status("running, and killing"):
             report, done = _run(rig, asked, address, counts, kills, seed)
         with console.status("looking for what was left behind"):
@@ -183,11 +163,6 @@ def _in_words(told: dict[str, Any]) -> str:
         f"{told['replaced']} forks replaced before their command, {told['gaps']} that met a gap in egress; "
         f"{len(told['leaks'])} leaks; {told['seconds']:.0f} s"
     )
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """A polite end is an interruption: the stack is stopped on the way out."""
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
