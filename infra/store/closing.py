@@ -98,13 +98,21 @@ def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) ->
     if not ledger.may_close_by_time(age_ns, attempt.lease_ns):
         return None
     ending = Ending(run, fork, attempt, now_ns)
-    saved = None if fork.stop_asked is not None else decided(at, run, attempt)
+    saved = decided(at, run, attempt)
     if saved is not None:
-        reason, result = saved
+        reason, result = _unless_stopped(fork, *saved)
         return _close(at, ending, Closing(attempt.deadline_boot_ns, reason, result=result), ())
     lost = _host_lost(at, ending, message, age_ns)
     closing = Closing(attempt.deadline_boot_ns, _after_loss(ending), failure=lost)
     return _close(at, ending, closing, ())
+
+
+def _unless_stopped(fork: Fork, reason: EndReason, result: Result) -> tuple[EndReason, Result]:
+    """A wish to stop stands, and nothing was lost by then; but what its run's rule came too late for has ended."""
+    wish = fork.stop_asked
+    if wish is None or wish is EndReason.STOPPED_BY_RULE:
+        return reason, result
+    return wish, Result()
 
 
 def _on_one_boot(at: Connection, attempt: Attempt, closing: Closing, now_ns: int) -> Closing:

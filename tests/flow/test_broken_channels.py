@@ -13,7 +13,7 @@ from app.domain.fork import EndReason, ForkState
 from app.domain.machine import Command, Death, DeathCause
 from app.domain.run import ExecState, GuestFaults
 from app.errors import EnvironmentFault, FailureKind
-from app.flow import bill, collect, hold, recover
+from app.flow import bill, collect, hold, recover, stop
 from app.flow._broken import CHANNEL_TRIES, PATIENCE_NS
 from app.flow._claimed import close
 from app.flow._results import exec_result
@@ -112,6 +112,33 @@ def test_a_saved_result_stands_though_its_host_is_never_heard_of_again(suite: St
     (fork,) = page["forks"]
     assert (fork["outcome"], fork["exit_code"], fork["failure"]) == ("failed", 3, None)
     assert page["cost"]["environment_usd"] == 0 < page["cost"]["total_usd"]
+
+
+def test_a_fork_that_was_cancelled_after_its_result_was_saved_lost_nothing_with_its_host(
+    suite: Stage,
+) -> None:
+    run_id = running(suite, "5s exit 3")
+    save_result(suite, run_id)
+    stop.cancel(suite.ports, PROJECT, run_id)
+    suite.hosts.clear()
+    suite.clock.advance(7200)
+    bill.tick(suite.ports)
+    page = suite.report(run_id)
+    (fork,) = page["forks"]
+    assert (fork["outcome"], fork["reward"], fork["failure"]) == ("cancelled", None, None)
+    assert page["environment_failures"] == []
+    assert page["cost"]["environment_usd"] == 0 < page["cost"]["total_usd"]
+
+
+def test_a_rule_that_came_after_a_result_was_saved_takes_nothing_from_it(suite: Stage) -> None:
+    run_id = running(suite, "5s exit 3")
+    save_result(suite, run_id)
+    suite.ports.runs.ask_stop(run_id, EndReason.STOPPED_BY_RULE)
+    suite.hosts.clear()
+    suite.clock.advance(7200)
+    bill.tick(suite.ports)
+    (fork,) = suite.report(run_id)["forks"]
+    assert (fork["reason"], fork["exit_code"], fork["failure"]) == ("command_failed", 3, None)
 
 
 def test_a_machine_that_a_worker_ended_and_could_not_say_why_is_that_workers_loss(
