@@ -15,6 +15,7 @@ from app.domain.machine import Shape
 from app.domain.rates import Price, RateCard
 from app.domain.snapshot import Definition
 from app.domain.worker import Worker
+from app.errors import Unavailable
 from app.flow import bill, build, inspect, recover, report, selftest
 from app.ports import HostPorts, Ports
 from app.ports.bundle import Limits
@@ -334,10 +335,13 @@ class Cluster:
                 process.step(name, act)
 
     def _begin(self, process: Process, duties: _Duties) -> None:
-        process.ports.hosts.register(process.host.machines.fingerprint(), self.slots)
-        process.ports.workers.begin(
-            Worker(process.claim, process.host.host_id, "boot", process.pid, 0, "chaos")
-        )
+        """As `workers.host.run`: a process that cannot be known ends, and the next has a claim of its own."""
+        worker = Worker(process.claim, process.host.host_id, "boot", process.pid, 0, "chaos")
+        try:
+            process.ports.hosts.register(process.host.machines.fingerprint(), self.slots)
+            process.ports.workers.begin(worker)
+        except Unavailable:
+            process.end()
         duties.begun = True
 
     def _bill(self) -> None:

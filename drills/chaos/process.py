@@ -94,12 +94,12 @@ class Process:
         try:
             self.draining |= self.ports.workers.beat(self.claim)
         except StaleClaim:
-            self._die()
+            self.end()
         if self.draining and not any(each.what == "fork" for each in self._in_flight):
             held = self.ports.attempts.held_by(self.host.host_id)
             if all(each.attempt.claim != self.claim for each in held):
                 self.ports.workers.end(self.claim)
-                self._die()
+                self.end()
 
     def sleep(self, seconds: float) -> None:
         """`Clock.pause` of a step."""
@@ -122,7 +122,7 @@ class Process:
         if roll < chances.crash:
             self._meet("crash")
             if self.chance.random() < 0.5:
-                self._die()
+                self.end()
             self._dies_after = True
         elif roll < chances.crash + chances.freeze:
             self._meet("freeze")
@@ -140,7 +140,7 @@ class Process:
         if note is not None:
             note(self, given, answer)
         if self._dies_after:
-            self._die()
+            self.end()
         if port in DATABASE and self.chance.random() < self.cluster.chances.untold:
             self._meet("untold")
             if (port, verb) == ("attempts", "open") and answer is not None:
@@ -181,7 +181,8 @@ class Process:
             self._meet("away")
         return away
 
-    def _die(self) -> None:
+    def end(self) -> None:
+        """Whatever step of it runs goes no further, nor does any other."""
         self.dead = True
         raise Killed
 
