@@ -103,14 +103,16 @@ def _check(finished: Finished, path: str, missing: type[BadRequest] | type[NotFo
         return
     said = finished.message or f"the machine's shell ended with {finished.exit_code}"
     if finished.exit_code == _MISSING:
-        raise missing("no_such_file", said, path=path)
+        # What is asked for and is not there has the code that the API answers 404 by.
+        code = "not_found" if missing is NotFound else "no_such_file"
+        raise missing(code, said, path=path)
     if finished.exit_code == _DIRECTORY:
         raise BadRequest("is_a_directory", said, path=path)
     raise BadRequest("path_not_usable", said, path=path)
 
 
 def _too_large(path: str, limit_bytes: int) -> TooLarge:
-    return TooLarge("file_too_large", f"{path} has more than {limit_bytes} bytes", path=path)
+    return TooLarge("too_large", f"{path} has more than {limit_bytes} bytes", path=path)
 
 
 def _ignore(_data: bytes) -> None:
