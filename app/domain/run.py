@@ -11,7 +11,7 @@ from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.grade import Grade
 from app.domain.ledger import Purse
-from app.domain.machine import RestoreKey, Shape
+from app.domain.machine import TAIL_BYTES, RestoreKey, Shape, tail
 from app.domain.money import NS_PER_SECOND
 from app.domain.quote import Quote
 
@@ -360,6 +360,18 @@ class ExecResult:
     read_to: int = 0
     stdout_blob: Blob | None = None
     stderr_blob: Blob | None = None
+
+    def reported(self) -> Result:
+        """What a report keeps of it: measured time, and the last 4 KiB of each stream."""
+        stdout, stderr = self.stdout.encode(), self.stderr.encode()
+        return Result(
+            exit_code=self.exit_code,
+            signal=self.signal,
+            stdout_tail=tail(stdout),
+            stderr_tail=tail(stderr),
+            truncated=self.truncated or max(len(stdout), len(stderr)) > TAIL_BYTES,
+            duration_ns=self.duration_ns,
+        )
 
 
 @dataclass(frozen=True, slots=True)

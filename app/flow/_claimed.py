@@ -16,7 +16,7 @@ from app.domain.checks import Check
 from app.domain.death import end_of, fault_of
 from app.domain.failure import GUEST_FAULTS, Failure, Phase, failure
 from app.domain.fork import KEEPABLE, EndReason, ForkState
-from app.domain.machine import TAIL_BYTES, Death, DeathCause, Identity, tail
+from app.domain.machine import Death, DeathCause, Identity
 from app.domain.measure import Step
 from app.domain.run import (
     Claimed,
@@ -24,7 +24,6 @@ from app.domain.run import (
     Closing,
     Exec,
     ExecPurpose,
-    ExecResult,
     ExecSpec,
     Fork,
     GuestFaults,
@@ -365,19 +364,6 @@ def ring_after(ports: Ports, closed: Closed, host_id: str) -> None:
     for attempt in closed.stopping:
         ports.bells.stop(attempt.claim, attempt.attempt_id)
     ports.bells.place()
-
-
-def result_of(kept: ExecResult) -> Result:
-    """What a report keeps of a command's end: measured time, and the last 4 KiB of each stream."""
-    stdout, stderr = kept.stdout.encode(), kept.stderr.encode()
-    return Result(
-        exit_code=kept.exit_code,
-        signal=kept.signal,
-        stdout_tail=tail(stdout),
-        stderr_tail=tail(stderr),
-        truncated=kept.truncated or max(len(stdout), len(stderr)) > TAIL_BYTES,
-        duration_ns=kept.duration_ns,
-    )
 
 
 def _timed(result: Result, claimed: Claimed, gone_ns: int) -> Result:

@@ -16,7 +16,7 @@ from app.domain.measure import Step
 from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, Result
 from app.errors import BadRequest, EnvironmentFault, FailureKind, TooLarge
 from app.flow._attribution import environment_fault, evidence_of
-from app.flow._claimed import conclude, fail, own_exec_id, patiently, result_of
+from app.flow._claimed import conclude, fail, own_exec_id, patiently
 from app.flow._results import exec_result, note_end
 from app.ports import HostPorts, Ports
 
@@ -52,7 +52,7 @@ def task_result(ports: Ports, claimed: Claimed) -> Result:
     """What the graded command itself left behind, as it was saved before its grade began."""
     exec_id = own_exec_id(ExecPurpose.TASK, claimed.attempt.attempt_id)
     task = patiently(ports, lambda: ports.execs.find(exec_id))
-    return Result() if task is None or task.result is None else result_of(task.result)
+    return Result() if task is None or task.result is None else task.result.reported()
 
 
 def grade_began(ports: Ports, claimed: Claimed) -> bool:

@@ -29,7 +29,6 @@ from app.flow._claimed import (
     late_results_dropped,
     launch,
     own_exec_id,
-    result_of,
     start_intended,
 )
 from app.flow._grading import after_grade, grade_began, settle_grade, task_result
@@ -188,7 +187,7 @@ def _settle_task(
 def _after_task(ports: Ports, host: HostPorts, claimed: Claimed, result: ExecResult) -> None:
     grade = claimed.run.spec.grade
     if grade is None:
-        conclude(ports, host, claimed, _reason(result), result=result_of(result))
+        conclude(ports, host, claimed, _reason(result), result=result.reported())
         return
     with failing(ports, host, claimed, Phase.GRADE):
         launch(ports, host, claimed, ExecPurpose.GRADE, grade)

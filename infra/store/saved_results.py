@@ -7,7 +7,6 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from app.domain.fork import EndReason
-from app.domain.machine import TAIL_BYTES, tail
 from app.domain.run import Attempt, ExecPurpose, ExecResult, ExecState, Result, Run
 from infra.store.rows import find_exec
 
@@ -21,11 +20,11 @@ def decided(at: Connection, run: Run, attempt: Attempt) -> tuple[EndReason, Resu
     if run.spec.exec is None or task is None:
         return None
     if run.spec.grade is None:
-        return _reason(task), _result(task)
+        return _reason(task), task.reported()
     grade = _saved(at, ExecPurpose.GRADE, attempt)
     if grade is None or grade.grade is None:
         return None
-    return _reason(grade), replace(_result(task), reward=grade.grade.reward, grade=grade.grade)
+    return _reason(grade), replace(task.reported(), reward=grade.grade.reward, grade=grade.grade)
 
 
 def _saved(at: Connection, purpose: ExecPurpose, attempt: Attempt) -> ExecResult | None:
@@ -37,15 +36,3 @@ def _reason(result: ExecResult) -> EndReason:
     if result.timed_out:
         return EndReason.COMMAND_TIMED_OUT
     return EndReason.COMMAND_PASSED if result.exit_code == 0 else EndReason.COMMAND_FAILED
-
-
-def _result(kept: ExecResult) -> Result:
-    stdout, stderr = kept.stdout.encode(), kept.stderr.encode()
-    return Result(
-        exit_code=kept.exit_code,
-        signal=kept.signal,
-        stdout_tail=tail(stdout),
-        stderr_tail=tail(stderr),
-        truncated=kept.truncated or max(len(stdout), len(stderr)) > TAIL_BYTES,
-        duration_ns=kept.duration_ns,
-    )

@@ -11,7 +11,6 @@ import pytest
 from app.domain.machine import TAIL_BYTES, CommandEnd
 from app.domain.run import Blob
 from app.errors import Unavailable
-from app.flow._claimed import result_of
 from app.flow._results import OWN_ROW_BYTES, exec_result
 from app.ports import Ports
 from tests.flow.stage import Stage
@@ -55,9 +54,9 @@ def test_long_output_has_head_and_tail_in_its_row_and_all_of_it_in_a_blob(stage:
 
 
 def test_a_report_shows_the_last_of_it(stage: Stage) -> None:
-    exact = result_of(exec_result(stage.ports, ended(b"x" * TAIL_BYTES)))
+    exact = exec_result(stage.ports, ended(b"x" * TAIL_BYTES)).reported()
     assert (len(exact.stdout_tail), exact.truncated) == (TAIL_BYTES, False)
-    more = result_of(exec_result(stage.ports, ended(b"y" + b"x" * TAIL_BYTES)))
+    more = exec_result(stage.ports, ended(b"y" + b"x" * TAIL_BYTES)).reported()
     assert (more.stdout_tail, more.truncated) == ("x" * TAIL_BYTES, True)
 
 
