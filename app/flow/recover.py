@@ -22,6 +22,7 @@ from app.flow._claimed import (
     fail,
     late_results_dropped,
     own_exec_id,
+    patiently,
     start_intended,
 )
 from app.ports import HostPorts, Ports
@@ -162,21 +163,24 @@ def adopt(
         except Unavailable:
             busy.add(name)
             continue
+        # Read before the claim: a machine that is ours and whose channels are not would seem not to answer.
+        allowed = targets(found.run.spec, definition_of(ports, found)) if lives else None
         claimed = ports.attempts.adopt(name, host.host_id, host.claim, of=before)
         if claimed is not None:
             with late_results_dropped():
-                _adopt_one(ports, host, claimed, before, lives=lives)
+                _adopt_one(ports, host, claimed, before, allowed)
     return frozenset(busy)
 
 
 def _adopt_one(
-    ports: Ports, host: HostPorts, claimed: Claimed, before: str, *, lives: bool
+    ports: Ports, host: HostPorts, claimed: Claimed, before: str, allowed: tuple[str, ...] | None
 ) -> None:
+    """`allowed` is what a machine that lives may reach; None: it does not live."""
     name = claimed.attempt.attempt_id
     if claimed.fork.role is Role.TEMPLATE or claimed.fork.state in WORKED_ON:
         _give_up(ports, host, claimed, "its worker ended while it brought the machine up", before)
         return
-    if not lives:
+    if allowed is None:
         # Ended meanwhile: what its keeper wrote down says how, and what was saved of it stands.
         ports.bells.collect(host.claim, name)
         death = host.machines.death(name)
@@ -187,8 +191,8 @@ def _adopt_one(
             fail(ports, host, claimed, lost, Phase.COLLECT)
         return
     try:
-        _take_channels(ports, host, claimed)
-        for asked in ports.execs.unfinished(name):
+        _take_channels(host, name, allowed)
+        for asked in patiently(ports, lambda: ports.execs.unfinished(name)):
             if asked.state is ExecState.RUNNING:
                 _take_command(ports, host, claimed, asked)
     except EnvironmentFault as fault:
@@ -204,9 +208,7 @@ def _is_decided(ports: Ports, name: str) -> bool:
     return any(each is not None and each.result is not None for each in decide)
 
 
-def _take_channels(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
-    name = claimed.attempt.attempt_id
-    allowed = targets(claimed.run.spec, definition_of(ports, claimed))
+def _take_channels(host: HostPorts, name: str, allowed: tuple[str, ...]) -> None:
     over_channel(host, name, lambda: host.guest.attach(name))
     over_channel(host, name, lambda: host.guest.open(name, CHANNEL_TIMEOUT_S))
     over_channel(host, name, lambda: host.guest.allow(name, allowed))
@@ -216,7 +218,8 @@ def _take_command(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) 
     """The worker before us may have died between an intent and its first byte: what the guest never saw starts now."""
     if asked.spec is None:
         refused = ("unavailable", "its worker ended while it moved this file; move it again")
-        ports.execs.finish(claimed, replace(asked, result=ExecResult(error=refused)))
+        ended = replace(asked, result=ExecResult(error=refused))
+        patiently(ports, lambda: ports.execs.finish(claimed, ended))
         ports.bells.woken(asked.exec_id)
         return
     name = claimed.attempt.attempt_id

@@ -17,7 +17,7 @@ from app.errors import Unavailable
 from app.flow import collect, fork, recover
 from app.flow._broken import PATIENCE_NS
 from app.flow._claimed import PATIENCE_PAUSE_S
-from app.ports import Attempts, Execs, Machines
+from app.ports import Attempts, Builds, Execs, Machines
 from tests.flow.stage import Stage, sim, spec
 from workers.recovery import Adoption
 
@@ -175,6 +175,26 @@ def test_a_machine_that_another_process_still_serves_is_left_alone_and_adopted_l
     page = suite.run_until_final(run_id)
     assert page["totals"]["passed"] == 2
     assert page["environment_failures"] == []
+
+
+def test_a_machine_is_not_claimed_before_its_channels_can_be_taken(suite: Stage) -> None:
+    """One that is ours without them would be ended for not answering, though it is well."""
+    run_id = suite.start(spec(exec=sim("200s exit 3", timeout_s=600), count=1))
+    suite.run_for(3)
+    well, longer = suite.ports, int(PATIENCE_NS / 1e9 / PATIENCE_PAUSE_S) + 10
+    suite.hosts["host0"] = replace(suite.host, claim="host0/2")
+    suite.ports = replace(well, builds=cast(Builds, Away(well.builds, of_run=longer)))
+    adoption = Adoption(suite.ports, suite.host, frozenset)
+    with pytest.raises(Unavailable):
+        adoption.go_on()
+    (left,) = held(suite)
+    assert left.attempt.claim == "host0/1"
+    suite.ports = well
+    adoption.go_on()
+    (taken,) = held(suite)
+    assert taken.attempt.claim == "host0/2"
+    page = suite.run_until_final(run_id)
+    assert [(each["outcome"], each["exit_code"]) for each in page["forks"]] == [("failed", 3)]
 
 
 def test_what_a_worker_brought_up_when_it_died_is_called_its_loss(suite: Stage) -> None:
