@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 import promigence
@@ -21,30 +19,9 @@ from promigence import (
     SnapshotRefused,
     Unauthorized,
 )
-from promigence.types import Definition, QuoteTerms, Run
-from tests.api.world import Door, open_door
-from tests.flow.stage import Stage
-
-SUITE: Definition = {
-    "name": "task-suite",
-    "image": "debian-12",
-    "test": {"sh": "sim: 1s exit 0", "timeout_seconds": 60},
-}
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    stage = Stage(tmp_path)
-    door = open_door(stage, tmp_path)
-    with door.client:
-        yield door
-    stage.stores.close()
-
-
-def client_of(door: Door, key: str) -> Promigence:
-    """The API's test client is an httpx2 client: its transport carries ours."""
-    transport: httpx2.BaseTransport = door.client._transport
-    return Promigence(key, "http://testserver", transport=transport)
+from promigence.types import QuoteTerms, Run
+from tests.api.world import Door
+from tests.sdk.door import SUITE, client_of
 
 
 @pytest.fixture

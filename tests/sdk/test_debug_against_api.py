@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
 from promigence import Conflict, NotFound, Promigence
 from promigence._engine import Pace
 from promigence.cli import app
-from promigence.types import Definition
-from tests.api.world import Door, open_door
-from tests.flow.stage import Stage
-
-SUITE: Definition = {
-    "name": "task-suite",
-    "image": "debian-12",
-    "test": {"sh": "sim: 1s exit 0", "timeout_seconds": 60},
-}
-
-
-@pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    stage = Stage(tmp_path)
-    door = open_door(stage, tmp_path)
-    with door.client:
-        yield door
-    stage.stores.close()
+from tests.api.world import Door
+from tests.sdk.door import SUITE, client_of
 
 
 @pytest.fixture
 def client(door: Door) -> Promigence:
     """Where it pauses, the time of the stage passes. Not closed: its transport is the test client's."""
-    transport: httpx2.BaseTransport = door.client._transport
-    pace = Pace(clock=time.monotonic, sleep=lambda _: door.stage.run_for(1))
-    made = Promigence(door.key, "http://testserver", transport=transport, pace=pace)
+    made = client_of(
+        door, door.key, Pace(clock=time.monotonic, sleep=lambda _: door.stage.run_for(1))
+    )
     made.snapshots.build(SUITE)
     return made
 

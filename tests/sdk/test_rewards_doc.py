@@ -14,7 +14,7 @@ from promigence import rewards
 from promigence.types import Report
 from tests.api.world import open_door
 from tests.flow.stage import Stage
-from tests.sdk.test_against_api import client_of
+from tests.sdk.door import client_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "rewards.md").read_text()
