@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from demo.stack import keep_logs, kept_logs
 from drills.leavings import left, settled
-from drills.once.counter import Counts, counting
+from drills.once.counter import UNCOUNTED, Counts, counting
 from drills.once.judge import Planned, Verdict, judge
 from drills.once.kills import Kills, killing
 from drills.program import completed
@@ -31,8 +31,13 @@ from promigence.types import Group, Report
 
 DIRECTORY = Path(".promigence/once")
 SNAPSHOT = "once"
-# Asked once: what the proxy lost on the way is not asked again, or the drill itself would count twice.
-COMMAND = 'wget -q -O /dev/null "http://$COUNTER/$NAME"; sleep "$SLEEP"; echo "$NAME"; exit "$CODE"'
+# While its worker is away a command has no way out: it waits for one, by a question that is not counted. Then it asks
+# once: what the proxy lost on the way is not asked again, or the drill itself would count twice.
+COMMAND = (
+    "for n in $(seq 60); do "
+    f'wget -q -O /dev/null "http://$COUNTER/{UNCOUNTED}" && break; sleep 0.5; done; '
+    'wget -q -O /dev/null "http://$COUNTER/$NAME"; sleep "$SLEEP"; echo "$NAME"; exit "$CODE"'
+)
 BUILD_WITHIN_S = 240.0
 FINAL_WITHIN_S = 300.0
 SETTLED_WITHIN_S = 90.0

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# The path of a question that is answered and not counted.
+UNCOUNTED = "open"
+
 
 class Counts:
     """How often each command asked, and when it first did (the drill's own monotonic clock)."""
@@ -48,7 +51,9 @@ def counting() -> Iterator[tuple[str, Counts]]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            counts.note(self.path.strip("/"))
+            asked = self.path.strip("/")
+            if asked != UNCOUNTED:
+                counts.note(asked)
             self.send_response(200)
             self.send_header("Content-Length", "2")
             self.end_headers()
