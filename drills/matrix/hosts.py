@@ -21,6 +21,12 @@ SPIN = "while :; do :; done"
 FILL = "dd if=/dev/zero of=/root/fill bs=1M count=60; sleep 60"
 # Past the reach of the guest's own memory, so that its kernel has to write; with no zeros, which take no room.
 FILL_DISK = "sleep 10; dd if=/dev/urandom of=/fill bs=1M count=400; sync; sleep 60"
+# The kernel's log names the machine; in a process namespace, whose numbers it does not use, its counts tell.
+NAMED_OR_COUNTED = Fact(
+    "process_said",
+    "the kernel's line, or its count of kills",
+    lambda seen: "Killed process" in str(seen) or "oom_kill" in str(seen),
+)
 DISK_MIB = 48
 ROOM_MIB = 8
 _HOG = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
@@ -189,7 +195,7 @@ CASES: tuple[Case, ...] = (
             "host_out_of_memory",
             "exec",
             equals("death_cause", "out_of_memory"),
-            says("process_said", "ut of memory: Killed process"),
+            NAMED_OR_COUNTED,
             task_may_have_caused=False,
         ),
     ),
