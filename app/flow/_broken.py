@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from app.domain.machine import Death, DeathCause
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Claimed, Role
+from app.domain.run import Attempt, Claimed, Role
 from app.errors import EnvironmentFault, FailureKind
 from app.ports import HostPorts, Ports
 
@@ -50,10 +50,15 @@ def answers(host: HostPorts, name: str) -> bool:
     return True
 
 
-def is_being_ended(ports: Ports, host: HostPorts, name: str) -> bool:
-    """Another step of ours has just ended the machine, and says why as soon as the database lets it."""
-    death = host.machines.death(name)
+def is_being_ended(ports: Ports, host: HostPorts, attempt: Attempt) -> bool:
+    """Another step of ours has just ended the machine, and says why as soon as the database lets it.
+
+    None of an earlier boot of the host does: whoever ended it went down with it.
+    """
+    death = host.machines.death(attempt.attempt_id)
     if death is None or death.cause is not DeathCause.ASKED:
+        return False
+    if attempt.boot_id != ports.clock.boot_id():
         return False
     return ports.clock.boot_ns() <= death.ended_boot_ns + PATIENCE_NS
 
@@ -66,7 +71,7 @@ def is_left_to_another(
     """
     if fault.kind not in CHANNEL_FAULTS or claimed.fork.role is Role.TEMPLATE:
         return False
-    return is_being_ended(ports, host, claimed.attempt.attempt_id)
+    return is_being_ended(ports, host, claimed.attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def _collect_commands(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
     running = [each for each in unfinished if each.state is ExecState.RUNNING]
     if not running and _go_on_from_result(ports, host, claimed):
         return
-    if is_being_ended(ports, host, claimed.attempt.attempt_id):
+    if is_being_ended(ports, host, claimed.attempt):
         return
     for each in running:
         end = _end_of(ports, host, claimed, each)

@@ -85,6 +85,19 @@ def test_a_machine_whose_host_was_started_anew_was_lost_with_its_host(suite: Sta
     assert fork["failure"]["task_may_have_caused"] is False
 
 
+def test_nobody_waits_for_a_step_that_went_down_with_its_host(suite: Stage) -> None:
+    run_id = running(suite, "20s")
+    name = machine(suite, run_id)
+    suite.host.machines.kill(name)
+    clock = ManualClock(
+        "00000000-0000-4000-8000-000000000002"
+    )  # its readings are below those before
+    suite.ports = replace(suite.ports, clock=clock)
+    collect.collect(suite.ports, suite.host, name)
+    (fork,) = suite.report(run_id)["forks"]
+    assert (fork["outcome"], fork["failure"]["kind"]) == ("env_failed", "host_lost")
+
+
 def test_a_saved_result_stands_whatever_becomes_of_its_host(suite: Stage) -> None:
     run_id = running(suite, "5s exit 3")
     save_result(suite, run_id)
