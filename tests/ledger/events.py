@@ -27,6 +27,8 @@ TASK_ENDS = [
     EndReason.RELEASED_FAILED,
     EndReason.HOLD_EXPIRED,
 ]
+# What a run, or its own rule, or the caller of a held fork may ask.
+WISHES = (EndReason.RELEASED, EndReason.CANCELLED, EndReason.STOPPED_BY_RULE)
 
 
 def nothing(world: World, chance: Chance) -> None:
@@ -221,8 +223,7 @@ def lose_message(world: World, chance: Chance) -> None:
 def ask_stop(world: World, chance: Chance) -> None:
     run_id = chance.pick(list(world.books.runs))
     if run_id is not None:
-        reason = EndReason.CANCELLED if chance.one_in(2) else EndReason.RELEASED
-        world.books.ask_stop(run_id, reason)
+        world.books.ask_stop(run_id, WISHES[chance.below(len(WISHES))])
         world.to_stop.setdefault(run_id, len(world.books.of_run(run_id)))
 
 
