@@ -9,8 +9,9 @@ PYTHON := .venv/bin/python
 SERVER := .venv/bin/promigence-server
 CODE := $(wildcard app infra workers guest sdk demo docs drills tests bench)
 FAST := $(wildcard $(addprefix tests/,unit flow api sdk contract architecture))
-# Whole test suites of another project, 10,000 programs, and many processes at once on one database: for `make test`.
-LONG := $(addprefix --ignore=tests/,unit/test_demo_environment.py unit/test_demo_rollout.py unit/test_ledger_proof.py contract/test_store_processes.py)
+# Whole test suites of another project, 10,000 programs, random faults, and many processes at once on one database: for `make test`.
+LONG := $(addprefix --ignore=tests/,unit/test_demo_environment.py unit/test_demo_rollout.py unit/test_ledger_proof.py \
+	contract/test_store_processes.py flow/test_chaos.py)
 # Simulated machines need no hypervisor, so no more than the virtual environment is set up for them.
 SETUP_FOR_STACK := $(if $(filter fake,$(MACHINES)),venv,setup)
 
@@ -30,7 +31,7 @@ check: venv ## linters, types, import contracts, architecture tests
 	.venv/bin/lint-imports --no-logo
 	$(PYTHON) -m pytest -q tests/architecture
 
-test-fast: venv ## tests without machines, within a minute
+test-fast: venv ## tests without machines, within three minutes
 	$(PYTHON) -m pytest -q --numprocesses 2 --dist worksteal -m "not machines" $(LONG) $(FAST)
 
 test: setup ## set-up and all tests, on real machines
