@@ -1,4 +1,4 @@
-"""What is kept of a command's end, and a held command's end told; shared by `exec` (short commands) and `collect`."""
+"""What is kept of a command's end, and a held command's end told; shared by `exec`, `collect` and `recover`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from app.domain.machine import OUTPUT_LIMIT_BYTES, CommandEnd
 from app.domain.measure import Step
-from app.domain.run import Blob, Claimed, Exec, ExecResult
-from app.errors import EnvironmentFault, Unavailable
-from app.ports import Ports
+from app.domain.run import Blob, Claimed, Exec, ExecPurpose, ExecResult, ExecSpec
+from app.errors import EnvironmentFault, FailureKind, Unavailable
+from app.flow._claimed import start_intended
+from app.ports import HostPorts, Ports
 
 # What a row keeps of each stream, head and tail. Where more was printed, all that the guest kept is in a blob.
 HELD_ROW_BYTES = 1024 * 1024
@@ -24,6 +25,18 @@ def settle_held(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) ->
     if ports.execs.finish(claimed, ended):
         ports.measures.took(Step.EXEC, end.duration_ns)
         ports.bells.woken(asked.exec_id)
+
+
+def start_unseen(
+    ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec, spec: ExecSpec
+) -> None:
+    """Start what was intended and never reached the guest. Raises EnvironmentFault, but where it refuses a held one."""
+    try:
+        start_intended(ports, host, claimed, asked.exec_id, spec)
+    except EnvironmentFault as fault:
+        if fault.kind is not FailureKind.EXEC_NOT_STARTED or asked.purpose is not ExecPurpose.HELD:
+            raise
+        refuse_held(ports, claimed, asked, fault)
 
 
 def refuse_held(ports: Ports, claimed: Claimed, asked: Exec, fault: EnvironmentFault) -> None:

@@ -14,7 +14,6 @@ from app.domain.run import (
     Exec,
     ExecPurpose,
     ExecResult,
-    ExecSpec,
     ExecState,
     Role,
 )
@@ -29,10 +28,9 @@ from app.flow._claimed import (
     late_results_dropped,
     launch,
     own_exec_id,
-    start_intended,
 )
 from app.flow._grading import after_grade, grade_began, settle_grade, task_result
-from app.flow._results import exec_result, note_end, refuse_held, settle_held
+from app.flow._results import exec_result, note_end, settle_held, start_unseen
 from app.ports import HostPorts, Ports
 
 # Commands whose end takes the fork one step on: after one, everything read before is out of date.
@@ -107,17 +105,8 @@ def _end_of(ports: Ports, host: HostPorts, claimed: Claimed, each: Exec) -> Comm
     except EnvironmentFault as fault:
         if fault.kind is not FailureKind.EXEC_NOT_STARTED:
             raise
-    _start_now(ports, host, claimed, each, each.spec)
+    start_unseen(ports, host, claimed, each, each.spec)
     return None
-
-
-def _start_now(ports: Ports, host: HostPorts, claimed: Claimed, each: Exec, spec: ExecSpec) -> None:
-    try:
-        start_intended(ports, host, claimed, each.exec_id, spec)
-    except EnvironmentFault as fault:
-        if fault.kind is not FailureKind.EXEC_NOT_STARTED or each.purpose is not ExecPurpose.HELD:
-            raise
-        refuse_held(ports, claimed, each, fault)
 
 
 def _go_on_from_result(ports: Ports, host: HostPorts, claimed: Claimed) -> bool:

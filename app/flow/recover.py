@@ -23,8 +23,8 @@ from app.flow._claimed import (
     late_results_dropped,
     own_exec_id,
     patiently,
-    start_intended,
 )
+from app.flow._results import start_unseen
 from app.ports import HostPorts, Ports
 
 CHANNEL_TIMEOUT_S = 30.0
@@ -228,7 +228,7 @@ def _take_command(ports: Ports, host: HostPorts, claimed: Claimed, asked: Exec) 
     except EnvironmentFault as fault:
         if fault.kind is not FailureKind.EXEC_NOT_STARTED:
             raise
-        start_intended(ports, host, claimed, asked.exec_id, asked.spec)
+        start_unseen(ports, host, claimed, asked, asked.spec)
 
 
 def _give_up(

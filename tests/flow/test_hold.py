@@ -10,7 +10,7 @@ import pytest
 from app.domain.machine import Command
 from app.domain.run import Exec, ExecState
 from app.errors import Conflict, EnvironmentFault, FailureKind, NotFound, NotYet, Unavailable
-from app.flow import collect, hold
+from app.flow import collect, hold, recover
 from infra.fakes.guest import FakeGuest
 from tests.flow.stage import PROJECT, Stage, sim, spec
 
@@ -73,8 +73,9 @@ class Interrupted(Exception):
     """The worker process ends here: nothing after it happens."""
 
 
+@pytest.mark.parametrize("claim", ["host0/1", "host0/2"], ids=["collects it", "adopts its machine"])
 def test_a_command_is_refused_also_by_the_worker_that_comes_between(
-    held: tuple[Stage, str, str],
+    held: tuple[Stage, str, str], claim: str
 ) -> None:
     """One worker intended it and ended; the guest refuses it to the next, and the fork is as it was."""
     stage, _, fork_id = held
@@ -88,8 +89,9 @@ def test_a_command_is_refused_also_by_the_worker_that_comes_between(
     row = hold.exec(stage.ports, PROJECT, fork_id, sim("1s"), None)
     with pytest.raises(Interrupted):
         stage.run_for(1)
-    stage.hosts["host0"] = well
+    stage.hosts["host0"] = replace(well, claim=claim)
     stage.world.fault("start", FailureKind.EXEC_NOT_STARTED)
+    recover.adopt(stage.ports, stage.host)
     ended = done(stage, row)
     assert ended.result is not None
     assert ended.result.error == ("bad_request", "planted in start")
