@@ -11,6 +11,7 @@
     │   └── StaleClaim             a late result: another worker holds the claim now
     ├── TooLarge              413
     ├── Unavailable           503  try again later; nothing was done
+    ├── CloudRefused          502  the cloud account said no: what it is asked for has to change, or the account
     └── EnvironmentFault      (never an HTTP answer of its own) the environment failed, not the task
 
 Each carries `code` (stable, for programs), `message` (for people: what to do), `status`, `retryable` and `details`.
@@ -24,6 +25,7 @@ from typing import ClassVar
 
 __all__ = [
     "BadRequest",
+    "CloudRefused",
     "Conflict",
     "EnvironmentFault",
     "FailureKind",
@@ -126,6 +128,17 @@ class TooLarge(PromigenceError):
 class Unavailable(PromigenceError):
     status = 503
     retryable = True
+
+
+class CloudRefused(PromigenceError):
+    """A refusal of the cloud, named; `details` have its own code, message and request id.
+
+    `snapshot_gone`, `snapshot_denied` (of another account, and not shared), `snapshot_not_ready`, `key_denied` (the
+    key that it is encrypted with), `volume_gone`, `too_small`, `wrong_zone`, `attached_elsewhere`, `device_taken`,
+    `in_use`, `not_ready`, `limit_exceeded`, `denied` (the role may not), `refused` (anything else).
+    """
+
+    status = 502
 
 
 class EnvironmentFault(PromigenceError):
