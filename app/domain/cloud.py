@@ -56,11 +56,15 @@ class SnapshotState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Where a volume is, or is on its way to or from. `device` is the name asked for, which Nitro does not keep."""
+    """Where a volume is, or is on its way to or from. `device` is the name asked for, which Nitro does not keep.
+
+    `bound`: the cloud deletes the volume when that instance is terminated.
+    """
 
     instance_id: str
     device: str
     state: AttachmentState
+    bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)

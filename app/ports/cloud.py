@@ -46,8 +46,15 @@ class Cloud(Protocol):
         ...
 
     def attach(self, volume_id: str, instance_id: str, device: str) -> None:
-        """Begin to attach. Raises CloudRefused(attached_elsewhere, device_taken, wrong_zone, volume_gone,
-        limit_exceeded, not_ready, denied).
+        """Begin to attach; silent when it is on that instance, or on its way there. Raises
+        CloudRefused(attached_elsewhere, device_taken, wrong_zone, volume_gone, limit_exceeded, not_ready, denied).
+        """
+        ...
+
+    def bind(self, volume_id: str, instance_id: str) -> None:
+        """Let an attached volume be deleted by the cloud when its instance is terminated, so that a host that dies
+        takes its volumes along. Twice is safe. Raises CloudRefused(not_ready, volume_gone, denied): not_ready while
+        it is not attached there.
         """
         ...
 
@@ -89,7 +96,10 @@ class Cloud(Protocol):
 
 
 class Resources(Protocol):
-    """Rows of volumes and snapshots, each written before the cloud is asked."""
+    """Rows of volumes and snapshots, each written before the cloud is asked.
+
+    Those that are gone stay: they are what the usage statement's storage is told from, until they are forgotten.
+    """
 
     def intend(self, resource: Resource, within_ns: int) -> Resource:
         """Note what is about to be asked for, to be finished within so long by the database's clock, which sets
@@ -98,15 +108,22 @@ class Resources(Protocol):
         ...
 
     def made(self, token: str, cloud_id: str) -> None:
-        """The cloud has answered with this id. Twice is safe."""
+        """The cloud has answered with this id. Twice is safe.
+
+        Raises NotFound(unknown_resource), and Conflict(resource_gone, resource_differs) where the row is gone, or has
+        another id: then this one is nobody's, and the caller's to delete.
+        """
         ...
 
     def settle(self, token: str) -> None:
-        """It is finished and has its owner: no deadline any more. Twice is safe."""
+        """It is finished and has its owner: no deadline any more. Twice is safe.
+
+        Raises NotFound(unknown_resource), and Conflict(resource_gone, resource_not_made).
+        """
         ...
 
     def gone(self, token: str) -> None:
-        """The cloud has no such resource any more, or never made it. Twice is safe."""
+        """The cloud has no such resource any more, or never made it. Twice is safe, and so is a token of no row."""
         ...
 
     def of_bundle(self, bundle_id: str) -> tuple[Resource, ...]:
@@ -119,4 +136,14 @@ class Resources(Protocol):
 
     def living(self, kind: ResourceKind | None = None) -> tuple[Resource, ...]:
         """All that are not gone, oldest first."""
+        ...
+
+    def made_within(self, begin_ns: int, end_ns: int) -> tuple[Resource, ...]:
+        """All that the cloud had at some moment of [begin, end) by the database's clock, gone by now or not; oldest
+        first. What a statement of storage counts.
+        """
+        ...
+
+    def forget(self, age_ns: int) -> int:
+        """Drop the rows of what has been gone for longer than that; how many."""
         ...
