@@ -18,6 +18,8 @@ from infra import manifest
 
 # Between two chunks of 2 MiB when nobody waits: hashing one takes a few milliseconds.
 _REST_S = 0.005
+# A fork opens its bundle: when that was is written down no more often than this.
+_USED_EVERY_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +35,23 @@ class LocalBundles:
 
     `checked/<id>` marks that every byte was read since this host's boot, `refused/<id>` what was found wrong. A mark
     names each file's inode, size and time of change, so a file that changed since is read again, and a bundle that was
-    mended is no longer refused. What is refused stays where it is: it is the evidence.
+    mended is no longer refused. What is refused stays where it is: it is the evidence. `used/<id>` is as old as the
+    bundle's last use.
     """
+
+    stores_elsewhere = False
 
     def __init__(self, root: Path, boot_id: str = "") -> None:
         self._staged = root / "staged"
         self._stored = root / "stored"
         self._checked = root / "checked"
         self._refusals = root / "refused"
-        for folder in (self._staged, self._stored, self._checked, self._refusals):
+        self._used = root / "used"
+        for folder in (self._staged, self._stored, self._checked, self._refusals, self._used):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._boot_id = boot_id
         self._mounted: dict[str, _Mounted] = {}
+        self._last_use_ns: dict[str, int] = {}
         self._mounting = threading.Lock()
 
     def staging(self, bundle_id: str) -> Path:
@@ -63,19 +70,17 @@ class LocalBundles:
         self._read(bundle_id, rest_s=0.0)
         return self.open(bundle_id)
 
+    def mount(self, bundle_id: str) -> None:
+        """What is on this host's disk needs no more than its check."""
+        self.open(bundle_id)
+
     def open(self, bundle_id: str) -> Bundle:
         """Ready to fork from. What a fork needs at once is read at its first use since boot or since a change; the rest
         is left to `read`, for no fork shall wait for it.
         """
-        directory = self._directory(bundle_id)
-        known = self._mounted.get(bundle_id)
-        if known is not None and known.bundle.directory == directory:
-            mark = self._mark(directory)
-            self._refuse_again(bundle_id, mark)
-            if mark == known.mark:
-                return known.bundle
-        with self._mounting:
-            return self._mount(bundle_id, directory).bundle
+        bundle = self._opened(bundle_id)
+        self._note_use(bundle_id)
+        return bundle
 
     def unread(self) -> tuple[str, ...]:
         """Those opened here whose files have not all been read as they are now."""
@@ -101,27 +106,62 @@ class LocalBundles:
         )
 
     def mounted(self) -> tuple[str, ...]:
-        """Those that can be forked from at once: here, and checked."""
-        return tuple(
+        """Those that can be forked from at once: here, and checked; the one that was not used for longest first."""
+        warm = (
             name
             for name in self.known()
             if (name in self._mounted or (self._checked / name).exists())
             and not (self._refusals / name).exists()
         )
+        return tuple(sorted(warm, key=self._used_ns))
 
     def known(self) -> tuple[str, ...]:
         """Every bundle's folder, finished or not."""
         here = {entry.name for folder in (self._stored, self._staged) for entry in folder.iterdir()}
         return tuple(sorted(name for name in here if not name.startswith(".")))
 
+    def evict(self, bundle_id: str) -> bool:
+        """Whether it is not here any more: this host has the only copy, and keeps it."""
+        return _plain(bundle_id) not in self.known()
+
+    def release(self) -> None:
+        """All stays on this host's disk."""
+
     def delete(self, bundle_id: str) -> None:
         """Remove it, stored or staged. Machines that run on it keep its files open until they end."""
+        self.forget(bundle_id)
+        _remove(self._stored / bundle_id)
+        _remove(self._staged / bundle_id)
+
+    def forget(self, bundle_id: str) -> None:
+        """All that is known of a bundle's bytes: they are not here any more, or come from elsewhere the next time."""
         name = _plain(bundle_id)
         self._mounted.pop(name, None)
-        (self._checked / name).unlink(missing_ok=True)
-        (self._refusals / name).unlink(missing_ok=True)
-        _remove(self._stored / name)
-        _remove(self._staged / name)
+        self._last_use_ns.pop(name, None)
+        for marks in (self._checked, self._refusals, self._used):
+            (marks / name).unlink(missing_ok=True)
+
+    def _opened(self, bundle_id: str) -> Bundle:
+        directory = self._directory(bundle_id)
+        known = self._mounted.get(bundle_id)
+        if known is not None and known.bundle.directory == directory:
+            mark = self._mark(directory)
+            self._refuse_again(bundle_id, mark)
+            if mark == known.mark:
+                return known.bundle
+        with self._mounting:
+            return self._mount(bundle_id, directory).bundle
+
+    def _note_use(self, bundle_id: str) -> None:
+        """In memory at once, for the order of now; on the disk now and then, for the process that comes after."""
+        now_ns, mark = time.time_ns(), self._used / bundle_id
+        self._last_use_ns[bundle_id] = now_ns
+        with contextlib.suppress(OSError):  # on a full disk the order suffers, and no fork
+            if now_ns - _changed_ns(mark) >= _USED_EVERY_NS:
+                mark.touch()
+
+    def _used_ns(self, bundle_id: str) -> int:
+        return max(self._last_use_ns.get(bundle_id, 0), _changed_ns(self._used / bundle_id))
 
     def _read(self, bundle_id: str, rest_s: float) -> None:
         directory = self._directory(bundle_id)
@@ -211,6 +251,14 @@ def _text(file: Path) -> str | None:
         return file.read_text()
     except FileNotFoundError:
         return None
+
+
+def _changed_ns(file: Path) -> int:
+    """When it was last touched; 0 for one that is not there."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _load(file: Path) -> tuple[str, EnvironmentFault] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import secrets
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -34,9 +35,8 @@ SECOND_NS = 1_000_000_000
 class Subject:
     """A host's ports under test. `say(text, exit_code, seconds)` gives argv that does that in its guests.
 
-    `patience` scales every time limit: how much slower than a fast host this one is. `until(condition,
-    seconds)` waits for
-    a condition as that driver's clock passes, and says whether it came.
+    `patience` scales every time limit: how much slower than a fast host this one is. `until(condition, seconds)` waits
+    for a condition as that driver's clock passes, and says whether it came.
     """
 
     machines: Machines
@@ -65,6 +65,12 @@ class Subject:
         if self.bundle is None:
             self.bundle = self._make()
         return self.bundle
+
+    def another(self) -> Bundle:
+        """One more stored bundle, from which no machine was forked; who asks for it deletes it."""
+        bundle_id = f"build_{secrets.token_hex(8)}"
+        shutil.copytree(self.candidate().directory, self.bundles.staging(bundle_id))
+        return self.bundles.store(bundle_id)
 
     def _make(self) -> Bundle:
         name, bundle_id = self.name(), f"build_{secrets.token_hex(8)}"
@@ -328,6 +334,33 @@ def check_bundles_are_kept_and_deleted(subject: Subject) -> None:
     subject.bundles.delete("build_none")
 
 
+def check_a_bundle_is_given_up_where_it_can_be_had_again(subject: Subject) -> None:
+    bundles, bundle = subject.bundles, subject.another()
+    bundles.mount(bundle.bundle_id)
+    assert bundles.evict(bundle.bundle_id) is bundles.stores_elsewhere
+    assert (bundle.bundle_id in bundles.mounted()) is not bundles.stores_elsewhere
+    if bundles.stores_elsewhere:
+        _raises(FailureKind.SNAPSHOT_UNAVAILABLE, lambda: bundles.open(bundle.bundle_id))
+    bundles.mount(bundle.bundle_id)
+    assert bundles.open(bundle.bundle_id) == bundle
+    bundles.release()
+    assert (bundle.bundle_id in bundles.mounted()) is not bundles.stores_elsewhere
+    bundles.delete(bundle.bundle_id)
+    _raises(FailureKind.SNAPSHOT_UNAVAILABLE, lambda: bundles.mount(bundle.bundle_id))
+    assert bundles.evict("build_none")
+    _raises(FailureKind.SNAPSHOT_UNAVAILABLE, lambda: bundles.mount("build_none"))
+
+
+def check_the_bundle_that_was_used_last_is_last(subject: Subject) -> None:
+    first, second = subject.candidate().bundle_id, subject.another().bundle_id
+    for last, before in ((first, second), (second, first), (first, second)):
+        subject.bundles.open(last)
+        order = [each for each in subject.bundles.mounted() if each in (first, second)]
+        assert order == [before, last]
+    subject.bundles.delete(second)
+    assert second not in subject.bundles.mounted()
+
+
 def _raises(kind: FailureKind, act: Callable[[], object]) -> None:
     try:
         act()
@@ -363,4 +396,6 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     check_a_guest_boots_here_and_nothing_is_left,
     check_a_machine_is_found_again,
     check_bundles_are_kept_and_deleted,
+    check_a_bundle_is_given_up_where_it_can_be_had_again,
+    check_the_bundle_that_was_used_last_is_last,
 )

@@ -54,6 +54,20 @@ class Settings(BaseSettings):
     execs_at_once: Count = 16
     builds_at_once: Count = 2
 
+    # Where stored bundles are: this host's disk, or EBS snapshots of the account.
+    bundles: Literal["local", "ebs"] = "local"
+    aws_region: str | None = Field(default=None, min_length=1)
+    # None: AWS itself.
+    aws_endpoint: str | None = Field(default=None, min_length=1)
+    # The tag of all that we make in the account: two deployments of one account never touch each other's.
+    deployment: str = Field(default="promigence", min_length=1, max_length=64)
+    # Where attached volumes show up, named after their ids.
+    devices: Path = Path("/dev/disk/by-id")
+    # How fast AWS fetches a fresh volume's blocks (MiB/s, billed by the GiB); None: at its own pace, for nothing.
+    volume_rate_mib: Annotated[int, Field(ge=100, le=300)] | None = None
+    # What volumes and snapshots are encrypted with; None: the account's default key for EBS.
+    kms_key: str | None = Field(default=None, min_length=1)
+
     egress_allow: tuple[str, ...] = ()
     max_forks_per_run: Count = 5000
     # The word of a card that ships with the product (m8i, c8i, r8i), or the path of one of the operator's own; see
@@ -81,6 +95,8 @@ class Settings(BaseSettings):
             # The processes of a stack do not all run where it was started.
             object.__setattr__(self, "rate_card", str(Path(self.rate_card).absolute()))
         object.__setattr__(self, "run_dir", self.run_dir or runtime_dir(directory))
+        if self.bundles == "ebs" and self.aws_region is None:
+            raise ValueError("bundles=ebs needs aws_region: snapshots live in one region")
         return self
 
     @property

@@ -261,23 +261,40 @@ class Guest(Protocol):
 class Bundles(Protocol):
     """Frozen machines as stored things. Local folder embedded; EBS snapshots in the account."""
 
+    @property
+    def stores_elsewhere(self) -> bool:
+        """Whether a stored bundle is more than this host's copy of it, so that any host of the deployment can mount it
+        and this one may give its copy up.
+        """
+        ...
+
     def staging(self, bundle_id: str) -> Path:
         """A path for a new bundle's directory, not made yet; an earlier staged one of that id is removed."""
         ...
 
     def store(self, bundle_id: str) -> Bundle:
-        """Keep a staged bundle for good (moved, then every chunk checked once). Stored already: the bundle as it is.
+        """Keep a staged bundle for good; returns it as it is restored from what was stored, every chunk of that
+        checked. Stored already: the bundle as it is. May take minutes; after a crash the next call goes on.
 
-        Raises EnvironmentFault(snapshot_corrupt, snapshot_unavailable).
+        Raises EnvironmentFault(snapshot_corrupt, snapshot_unavailable, host_disk_full); then nothing of the attempt is
+        left, and the staged bundle is as it was.
+        """
+        ...
+
+    def mount(self, bundle_id: str) -> None:
+        """Make a stored or staged bundle warm on this host: `open` then has it. May take minutes; after a crash the
+        next call goes on. Twice is safe, from several processes too.
+
+        Raises EnvironmentFault(snapshot_unavailable, snapshot_corrupt, host_disk_full); then nothing of it is left.
         """
         ...
 
     def open(self, bundle_id: str) -> Bundle:
-        """A stored or staged bundle on this host, ready to fork from; what a fork needs at once is checked at its
+        """A bundle that is warm on this host, ready to fork from; what a fork needs at once is checked at its
         first use since the host's boot, or since a file of it changed, and no fork waits for more.
 
-        Raises EnvironmentFault(snapshot_unavailable, snapshot_corrupt): the latter when its manifest or that check does
-        not hold, or what `read` found did not.
+        Raises EnvironmentFault(snapshot_unavailable, snapshot_corrupt): the former also where it would have to be
+        mounted first, the latter when its manifest or that check does not hold, or what `read` found did not.
         """
         ...
 
@@ -297,15 +314,27 @@ class Bundles(Protocol):
         ...
 
     def mounted(self) -> tuple[str, ...]:
-        """Ids of the bundles that are warm on this host."""
+        """Ids of the bundles that are warm on this host, the one that was not opened for longest first."""
         ...
 
     def known(self) -> tuple[str, ...]:
-        """Ids of all bundles whose files are here, also of those that were never finished."""
+        """Ids of all bundles of which something is here, also of those that were never finished."""
+        ...
+
+    def evict(self, bundle_id: str) -> bool:
+        """Give up this host's copy of a stored bundle; whether it is not here any more. False: a machine runs on it, or
+        it cannot be had again from elsewhere. Twice is safe.
+        """
+        ...
+
+    def release(self) -> None:
+        """Evict all that can be: this host is taken down on purpose. Twice is safe."""
         ...
 
     def delete(self, bundle_id: str) -> None:
-        """Remove a stored or staged bundle. Twice is safe."""
+        """Remove a stored or staged bundle, here and elsewhere. Twice is safe. A machine that runs on this host's copy
+        keeps that until it has ended; the next call goes on.
+        """
         ...
 
 

@@ -159,19 +159,33 @@ class FakeMachines:
 class FakeBundles:
     """`Bundles` as a folder of manifests, so that they outlive the process like real ones.
 
-    `spoil` flips a bit that only `read` finds.
+    `elsewhere` is a folder that the hosts of a deployment share: what is stored goes there, and each host mounts a copy
+    of its own. Without it a stored bundle stays where it was made. `spoil` flips a bit that only `read` finds; `fault`
+    is what the next `mount` meets; what is `held` is not evicted.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, elsewhere: Path | None = None) -> None:
         self._root = root
+        self._elsewhere = elsewhere
         self._unread: set[str] = set()
         self._spoilt: set[str] = set()
         self._refused: dict[str, EnvironmentFault] = {}
+        self._used: dict[str, int] = {}
+        self._faults: dict[str, list[EnvironmentFault]] = {}
+        self.held: set[str] = set()
+
+    @property
+    def stores_elsewhere(self) -> bool:
+        return self._elsewhere is not None
 
     def spoil(self, bundle_id: str) -> None:
         """From now on a bundle is not as it was frozen, and nobody has seen it."""
         self._spoilt.add(bundle_id)
         self._unread.add(bundle_id)
+
+    def fault(self, bundle_id: str, fault: EnvironmentFault) -> None:
+        """Let the next `mount` of a bundle that is not here fail so."""
+        self._faults.setdefault(bundle_id, []).append(fault)
 
     def staging(self, bundle_id: str) -> Path:
         path = self._root / "staged" / bundle_id
@@ -180,14 +194,22 @@ class FakeBundles:
         return path
 
     def store(self, bundle_id: str) -> Bundle:
-        stored = self._root / "stored" / bundle_id
-        if not stored.exists():
+        staged = self._root / "staged" / bundle_id
+        if staged.exists():
+            stored = (self._elsewhere or self._root / "stored") / bundle_id
             stored.parent.mkdir(parents=True, exist_ok=True)
-            staged = self._root / "staged" / bundle_id
-            if not staged.exists():
-                raise _unavailable(bundle_id)
             staged.rename(stored)
+        self.mount(bundle_id)
         return self.open(bundle_id)
+
+    def mount(self, bundle_id: str) -> None:
+        if bundle_id not in self.known():
+            if self._faults.get(bundle_id):
+                raise self._faults[bundle_id].pop(0)
+            if self._elsewhere is None or not (self._elsewhere / bundle_id).exists():
+                raise _unavailable(bundle_id)
+            shutil.copytree(self._elsewhere / bundle_id, self._root / "stored" / bundle_id)
+        self.open(bundle_id)
 
     def open(self, bundle_id: str) -> Bundle:
         if bundle_id in self._refused:
@@ -195,6 +217,7 @@ class FakeBundles:
         for place in ("stored", "staged"):
             directory = self._root / place / bundle_id
             if directory.exists():
+                self._used[bundle_id] = max(self._used.values(), default=0) + 1
                 return _read(directory)
         raise _unavailable(bundle_id)
 
@@ -219,17 +242,39 @@ class FakeBundles:
         return tuple(self._refused.items())
 
     def mounted(self) -> tuple[str, ...]:
-        return tuple(name for name in self.known() if name not in self._refused)
+        warm = (name for name in self.known() if name not in self._refused)
+        return tuple(sorted(warm, key=lambda name: self._used.get(name, 0)))
 
     def known(self) -> tuple[str, ...]:
         places = (self._root / "stored", self._root / "staged")
         return tuple(path.name for place in places if place.exists() for path in place.iterdir())
 
+    def evict(self, bundle_id: str) -> bool:
+        if bundle_id not in self.known():
+            return True
+        if bundle_id in self.held or not self._is_elsewhere(bundle_id):
+            return False
+        self._forget(bundle_id)
+        shutil.rmtree(self._root / "stored" / bundle_id)
+        return True
+
+    def release(self) -> None:
+        for bundle_id in self.known():
+            self.evict(bundle_id)
+
     def delete(self, bundle_id: str) -> None:
+        self._forget(bundle_id)
+        here = (self._root / "stored", self._root / "staged")
+        for place in (*here, *([self._elsewhere] if self._elsewhere else [])):
+            shutil.rmtree(place / bundle_id, ignore_errors=True)
+
+    def _is_elsewhere(self, bundle_id: str) -> bool:
+        return self._elsewhere is not None and (self._elsewhere / bundle_id).exists()
+
+    def _forget(self, bundle_id: str) -> None:
         self._unread.discard(bundle_id)
         self._refused.pop(bundle_id, None)
-        for place in ("stored", "staged"):
-            shutil.rmtree(self._root / place / bundle_id, ignore_errors=True)
+        self._used.pop(bundle_id, None)
 
 
 class FakeImages:

@@ -17,8 +17,8 @@ from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import World
 
 
-@pytest.fixture
-def subject(tmp_path: Path) -> Iterator[Subject]:
+@pytest.fixture(params=["stored here", "stored elsewhere"])
+def subject(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Subject]:
     clock = ManualClock()
     world = World(clock)
 
@@ -33,7 +33,10 @@ def subject(tmp_path: Path) -> Iterator[Subject]:
     made = Subject(
         machines=FakeMachines(world, "host0"),
         guest=FakeGuest(world),
-        bundles=FakeBundles(tmp_path),
+        bundles=FakeBundles(
+            tmp_path / "here",
+            tmp_path / "elsewhere" if request.param == "stored elsewhere" else None,
+        ),
         clock=clock,
         image=FakeImages().boot_image("debian-12"),
         shape=Shape(1, 128, 1),

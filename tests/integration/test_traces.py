@@ -231,7 +231,7 @@ def test_what_was_half_made_or_half_removed_is_seen(traces: HostTraces, stack: P
     half = stack / "bundles" / "stored" / ".build_1.4711"
     half.mkdir()
     (half / "memory.img").touch()
-    for marks in ("checked", "refused"):
+    for marks in ("checked", "refused", "used"):
         (stack / "bundles" / marks).mkdir(exist_ok=True)
         (stack / "bundles" / marks / "build_gone").touch()
     (stack / "blobs" / ".new-abc").touch()
@@ -242,6 +242,7 @@ def test_what_was_half_made_or_half_removed_is_seen(traces: HostTraces, stack: P
         "bundles/stored/.build_1.4711",
         "bundles/checked/build_gone",
         "bundles/refused/build_gone",
+        "bundles/used/build_gone",
         "blobs/.new-abc",
     }
     for trace in seen.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,59 @@ def test_a_manifest_that_says_something_else_is_refused(
     with pytest.raises(EnvironmentFault, match=r"manifest\.json") as found:
         LocalBundles(tmp_path / "bundles").open("one")
     assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+# Which is given up first
+
+
+def test_the_one_that_was_not_used_for_longest_is_first(
+    bundles: LocalBundles, tmp_path: Path
+) -> None:
+    for name in ("one", "two", "three"):
+        stored(bundles, name)
+    for name in ("two", "one", "three", "two"):
+        bundles.open(name)
+    assert bundles.mounted() == ("one", "three", "two")
+
+
+def test_the_order_outlives_the_process_and_costs_a_write_a_second(
+    bundles: LocalBundles, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        stored(bundles, name)
+    used = tmp_path / "bundles" / "used"
+    for name, age_s in (("one", 5), ("two", 10)):
+        then_ns = time.time_ns() - age_s * 1_000_000_000
+        os.utime(used / name, ns=(then_ns, then_ns))
+    assert LocalBundles(tmp_path / "bundles").mounted() == ("two", "one")
+    bundles.open("two")
+    assert LocalBundles(tmp_path / "bundles").mounted() == ("one", "two")
+    noted_ns = (used / "two").stat().st_mtime_ns
+    bundles.open("two")
+    assert (used / "two").stat().st_mtime_ns == noted_ns
+    bundles.delete("two")
+    assert [entry.name for entry in used.iterdir()] == ["one"]
+
+
+def test_the_only_copy_is_not_given_up(bundles: LocalBundles) -> None:
+    bundle = stored(bundles)
+    assert not bundles.stores_elsewhere
+    assert not bundles.evict("one")
+    bundles.release()
+    assert bundles.open("one") == bundle
+    assert bundles.evict("never")
+
+
+def test_what_is_known_of_its_bytes_can_be_forgotten(
+    bundles: LocalBundles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = stored(bundles)
+    bundles.forget("one")
+    assert bundles.mounted() == ()
+    read: list[Path] = []
+    monkeypatch.setattr(manifest, "check_working_set", lambda at, _: read.append(at))
+    assert bundles.open("one") == bundle
+    assert read == [bundle.directory]
 
 
 # What changes behind a fork's back
