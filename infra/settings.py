@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     key_secret: SecretStr | None = None
 
     machines: Literal["real", "fake"] = "real"
+    # QEMU builds side by side, names or paths: templates are frozen with the first, each fork runs by its bundle's.
+    qemu: tuple[str, ...] = Field(default=(PROGRAM,), min_length=1)
     host_id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=64)
     # None: as many as memory and disk hold, at the smallest shape.
     host_slots: Count | None = None
@@ -67,6 +69,11 @@ class Settings(BaseSettings):
     volume_rate_mib: Annotated[int, Field(ge=100, le=300)] | None = None
     # What volumes and snapshots are encrypted with; None: the account's default key for EBS.
     kms_key: str | None = Field(default=None, min_length=1)
+
+    # The instance metadata service, which announces the end of a spot instance: on EC2 http://169.254.169.254.
+    metadata_url: str | None = Field(default=None, pattern=r"^http://[^\s/]+/?$")
+    # Where this host is, for volumes that attach to it; without it the metadata service is asked.
+    zone: str | None = Field(default=None, min_length=1, max_length=64)
 
     egress_allow: tuple[str, ...] = ()
     max_forks_per_run: Count = 5000
@@ -94,6 +101,7 @@ class Settings(BaseSettings):
         if self.rate_card is not None and not self.rate_card.isalnum():
             # The processes of a stack do not all run where it was started.
             object.__setattr__(self, "rate_card", str(Path(self.rate_card).absolute()))
+        object.__setattr__(self, "qemu", tuple(_program(each) for each in self.qemu))
         object.__setattr__(self, "run_dir", self.run_dir or runtime_dir(directory))
         if self.bundles == "ebs" and self.aws_region is None:
             raise ValueError("bundles=ebs needs aws_region: snapshots live in one region")
@@ -171,6 +179,13 @@ def runtime_dir(directory: Path) -> Path:
 def inherited() -> dict[str, str]:
     """What a process that we start keeps of our environment: no secrets, no proxies, no Python switches."""
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
+def _program(named: str) -> str:
+    """A path from the root, for the processes of a stack do not all run where it was started; or a name, looked for on
+    the path.
+    """
+    return str(Path(named).absolute()) if "/" in named else named
 
 
 def _products() -> Path:

@@ -1,0 +1,1 @@
+"""Amazon's cloud: the only place that speaks to it."""
