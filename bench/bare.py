@@ -112,7 +112,7 @@ def _spawn(rig: Rig, bundle: Bundle, home: Home) -> tuple[subprocess.Popen[bytes
             tools=opened(bundle.tools_disk),
             overlay=opened(home.overlay, os.O_RDWR),
         )
-        argv = fork_argv(rig.means.hypervisor, home.name, bundle.shape, files)
+        argv = fork_argv(rig.means[0].hypervisor, home.name, bundle.shape, files)
         return subprocess.Popen(argv, pass_fds=files.numbers(), env={}), files.state
 
 

@@ -51,7 +51,7 @@ class Rig:
     """One host. Names of machines are never used again."""
 
     root: Path
-    means: Means
+    means: tuple[Means, ...]
     fingerprint: Fingerprint
     machines: QemuMachines
     guest: SshGuest

@@ -46,7 +46,7 @@ class Settings(BaseSettings):
 
     machines: Literal["real", "fake"] = "real"
     # QEMU builds side by side, names or paths: templates are frozen with the first, each fork runs by its bundle's.
-    qemu: tuple[str, ...] = Field(default=(PROGRAM,), min_length=1)
+    qemu: tuple[str, ...] = Field(default=("qemu-system-x86_64",), min_length=1)
     host_id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=64)
     # None: as many as memory and disk hold, at the smallest shape.
     host_slots: Count | None = None

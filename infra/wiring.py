@@ -142,6 +142,7 @@ def _real_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
     with ExitStack() as opened:
         machines = QemuMachines(root, means, fingerprint, clock)
         opened.callback(machines.close)
+        settings.qemu,
         egress = EgressProxy(settings.egress_allow, _control_plane(settings))
         guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+from app.errors import EnvironmentFault, FailureKind
 
 OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 4096
@@ -39,6 +42,18 @@ class RestoreKey:
     def __str__(self) -> str:
         parts = (self.qemu_build, self.machine_type, self.accelerator.value, self.cpu_model)
         return "/".join(parts)
+
+
+def not_served(needed: RestoreKey, here: Iterable[RestoreKey]) -> EnvironmentFault:
+    """What a host says of a bundle that none of its programs may run."""
+    keys = [str(key) for key in here]
+    return EnvironmentFault(
+        FailureKind.SNAPSHOT_UNAVAILABLE,
+        f"the bundle needs {needed}; this host restores {', '.join(keys)}",
+        reason="key_not_served",
+        needed=str(needed),
+        here=keys,
+    )
 
 
 @dataclass(frozen=True, slots=True)

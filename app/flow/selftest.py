@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import uuid
 from dataclasses import dataclass
+from itertools import islice
 
 from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsound
 from app.domain.ledger import START_WINDOW_NS
-from app.domain.machine import Bundle, Deadline, Identity
+from app.domain.machine import Bundle, Deadline, Identity, RestoreKey
 from app.domain.placement import slots_for
 from app.domain.quarantine import SELF_TEST_NS, Quarantine, self_test_name
 from app.errors import EnvironmentFault, FailureKind
@@ -50,13 +51,24 @@ def _end(ports: Ports, host: HostPorts, begun: Quarantine, seen: str, *, passed:
 def _trials(host: HostPorts, begun: Quarantine) -> tuple[str | None, ...]:
     """What to bring up until something does: the bundle that broke last, and one that did not break here.
 
-    Two, because the one may be at fault itself, and a host that restores the other should not stay out for it. None is
-    a guest's kernel alone, where no bundle is.
+    Two, because the one may be at fault itself, and a host that restores the other should not stay out for it: another
+    of the same key, for what one QEMU build brings up says nothing of another build's. None is a guest's kernel alone,
+    by every build, where no bundle is.
     """
     here = host.bundles.mounted()
     broken = [each for each in begun.bundles if each in here][-1:]
-    others = [each for each in here if each not in begun.bundles][:1]
-    return (*broken, *others) or (None,)
+    key = _key_of(host, broken[0]) if broken else None
+    others = (each for each in here if each not in begun.bundles)
+    alike = (each for each in others if key is None or _key_of(host, each) == key)
+    return (*broken, *islice(alike, 1)) or (None,)
+
+
+def _key_of(host: HostPorts, bundle_id: str) -> RestoreKey | None:
+    """None of a bundle that does not open: the trial of it will say why."""
+    try:
+        return host.bundles.open(bundle_id).restore_key
+    except EnvironmentFault:
+        return None
 
 
 def _fault_of(ports: Ports, host: HostPorts, bundle_id: str | None) -> EnvironmentFault | None:

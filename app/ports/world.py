@@ -25,6 +25,7 @@ from app.domain.machine import (
     Identity,
     MonitorEvent,
     Probe,
+    RestoreKey,
     Shape,
 )
 from app.errors import EnvironmentFault
@@ -57,10 +58,12 @@ class Machines(Protocol):
         """What this host can do; a probe has booted something before KVM is believed in."""
         ...
 
-    def prove(self) -> None:
+    def prove(self, key: RestoreKey | None = None) -> None:
         """Boot the guest's own kernel to its first process, as forks run here, and end it: nothing of it is left.
 
-        Raises EnvironmentFault(restore_failed) with what was seen instead.
+        By the hypervisor of a restore key, or without one by each that this host has. Raises
+        EnvironmentFault(restore_failed) with what was seen instead, EnvironmentFault(snapshot_unavailable) for a key
+        that this host has not.
         """
         ...
 
@@ -88,7 +91,7 @@ class Machines(Protocol):
         loaded, running.
 
         The guest waits in its barrier. Raises EnvironmentFault(restore_failed, snapshot_unavailable, snapshot_corrupt,
-        host_disk_full); then nothing is left of it.
+        host_disk_full); then nothing is left of it. A bundle whose key is none of this host's is snapshot_unavailable.
         """
         ...
 

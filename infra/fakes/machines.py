@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 
 from app.domain.attribution import Strain, Vitals, strain_between
@@ -20,6 +21,7 @@ from app.domain.machine import (
     MonitorEvent,
     RestoreKey,
     Shape,
+    not_served,
 )
 from app.errors import BadRequest, EnvironmentFault, FailureKind
 from infra.fakes.world import Box, World
@@ -28,12 +30,19 @@ RESTORE_KEY = RestoreKey("fake-1", "fake", Accelerator.TCG, "fake")
 
 
 class FakeMachines:
-    """`Machines` over a World."""
+    """`Machines` over a World. `keys` are those of its programs: what is frozen here is frozen under the first."""
 
-    def __init__(self, world: World, host_id: str, memory_mib: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        world: World,
+        host_id: str,
+        memory_mib: int = 1 << 20,
+        keys: tuple[RestoreKey, ...] = (RESTORE_KEY,),
+    ) -> None:
         self._world = world
         self._host_id = host_id
         self._memory_mib = memory_mib
+        self._keys = keys
 
     def fingerprint(self) -> Fingerprint:
         return Fingerprint(
@@ -41,7 +50,7 @@ class FakeMachines:
             boot_id=self._world.clock.boot_id(),
             accelerator=Accelerator.TCG,
             accelerator_reason="simulated machines",
-            restore_keys=(RESTORE_KEY,),
+            restore_keys=self._keys,
             cpu_model="fake",
             vcpus=64,
             memory_mib=self._memory_mib,
@@ -49,9 +58,9 @@ class FakeMachines:
             missing=("machines are simulated: they run `sim:` scripts only",),
         )
 
-    def prove(self) -> None:
+    def prove(self, key: RestoreKey | None = None) -> None:
         with self._world.step("prove", ""):
-            pass
+            self._need(key or self._keys[0])
 
     def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
         with self._world.step("boot", name):
@@ -64,13 +73,14 @@ class FakeMachines:
     def _freeze(self, name: str, into: Path, boot_id: str) -> Bundle:
         box = self._world.box(name)
         into.mkdir(parents=True)
-        bundle = Bundle(into.name, into, box.shape, RESTORE_KEY, boot_id, box.disk_id)
+        bundle = Bundle(into.name, into, box.shape, self._keys[0], boot_id, box.disk_id)
         _write(bundle)
         self._world.die(name, DeathCause.ASKED)
         return bundle
 
     def restore(self, name: str, bundle: Bundle, deadline: Deadline) -> Handle:
         with self._world.step("restore", name):
+            self._need(bundle.restore_key)
             return self._make(name, bundle.shape, bundle.boot_id, bundle.disk_id, deadline)
 
     def extend(self, name: str, deadline_boot_ns: int) -> None:
@@ -139,6 +149,10 @@ class FakeMachines:
         box = self._world.boxes.get(name)
         if box is not None and box.death is not None:
             del self._world.boxes[name]
+
+    def _need(self, key: RestoreKey) -> None:
+        if key not in self._keys:
+            raise not_served(key, self._keys)
 
     def _make(
         self, name: str, shape: Shape, boot_id: str, disk_id: str, deadline: Deadline
@@ -305,17 +319,19 @@ def _write(bundle: Bundle) -> None:
         "shape": [shape.vcpus, shape.memory_mib, shape.disk_gib],
         "boot_id": bundle.boot_id,
         "disk_id": bundle.disk_id,
+        "restore_key": asdict(bundle.restore_key),
     }
     (bundle.directory / "manifest.json").write_text(json.dumps(manifest))
 
 
 def _read(directory: Path) -> Bundle:
     manifest = json.loads((directory / "manifest.json").read_text())
+    key = manifest["restore_key"]
     return Bundle(
         directory.name,
         directory,
         Shape(*manifest["shape"]),
-        RESTORE_KEY,
+        RestoreKey(**{**key, "accelerator": Accelerator(key["accelerator"])}),
         manifest["boot_id"],
         manifest["disk_id"],
     )

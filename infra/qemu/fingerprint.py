@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from app.domain.machine import Accelerator, Fingerprint, RestoreKey
-from app.errors import Unavailable
 from app.ports import Clock
 from infra.qemu import limits
 from infra.qemu.argv import Hypervisor
 from infra.qemu.launch import Means
-from infra.qemu.probe import Trial, kvm_verdict
-
-PROGRAM = "qemu-system-x86_64"
+from infra.qemu.probe import Trial, Verdict, kvm_verdict
+from infra.qemu.programs import PROGRAM, Build, look_at
 
 # A range that no distribution hands out. A machine's user is this plus its keeper's process id (4,194,304 at most).
 FIRST_UID = 2_000_000_000
@@ -30,78 +27,63 @@ _MEMORY_FOR_HOST_MIB = 1024
 # Of the rest, what the hypervisors take for themselves: 24 to 55 MiB beside a guest of 256 to 512.
 _EIGHTHS_FOR_GUESTS = 7
 _DISK_FOR_HOST_GIB = 4
-_ANSWERS_WITHIN_S = 20.0
 
 
 def survey(
-    host_id: str, root: Path, keeper: Path, kernel: Path, initramfs: Path, clock: Clock
-) -> tuple[Means, Fingerprint]:
+    host_id: str,
+    root: Path,
+    keeper: Path,
+    kernel: Path,
+    initramfs: Path,
+    clock: Clock,
+    programs: tuple[str, ...] = (PROGRAM,),
+) -> tuple[tuple[Means, ...], Fingerprint]:
     """Look at this host once, at start: with which means machines run under the folder `root`, and what fits.
 
-    Raises Unavailable, saying what to install, where no machine can run at all.
+    Each QEMU build has means and a restore key of its own, in the order named: templates are frozen with the first, a
+    fork is restored by its bundle's. A program that does not work is left out and told of in `missing`. Raises
+    Unavailable, saying what to install, where no machine can run at all.
     """
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    program = _program()
-    build, machine_type = _build(program), _machine_type(program)
-    boot_id = clock.boot_id()
-    trial = Trial(program, machine_type, kernel, initramfs)
-    kvm = kvm_verdict(trial, root.parent / "kvm.json", f"{boot_id} {build} {machine_type}")
-    accelerator = Accelerator.KVM if kvm.usable else Accelerator.TCG
-    cpu_model = kvm.cpu_model if kvm.usable else TCG_CPU
-    key = RestoreKey(build, machine_type, accelerator, cpu_model)
-    first_uid = FIRST_UID if _may_change_user() else None
+    boot_id, first_uid = clock.boot_id(), FIRST_UID if _may_change_user() else None
+    builds, left_out = look_at(programs, first_uid)
+    means, reasons = [], []
+    for build in builds:
+        trial = Trial(build.program, build.machine_type, kernel, initramfs)
+        verdict = kvm_verdict(trial, _cache(root, build), _asked_for(boot_id, build))
+        hypervisor = Hypervisor(build.program, _key(build, verdict))
+        means.append(Means(keeper, hypervisor, first_uid, trial))
+        reasons.append(verdict.reason)
+    keys = tuple(each.hypervisor.key for each in means)
     fingerprint = Fingerprint(
         host_id=host_id,
         boot_id=boot_id,
-        accelerator=accelerator,
-        accelerator_reason=kvm.reason,
-        restore_keys=(key,),
+        accelerator=keys[0].accelerator,
+        accelerator_reason=reasons[0],
+        restore_keys=keys,
         cpu_model=_host_cpu(),
         vcpus=len(os.sched_getaffinity(0)),
         memory_mib=_memory_for_guests_mib(),
         disk_gib=max(0, (shutil.disk_usage(root).free >> 30) - _DISK_FOR_HOST_GIB),
-        missing=_missing(first_uid),
+        missing=(*_missing(first_uid), *left_out),
     )
-    return Means(keeper, Hypervisor(program, key), first_uid, trial), fingerprint
+    return tuple(means), fingerprint
 
 
-def best_machine_type(listing: str) -> str | None:
-    """The newest versioned q35 in the text of `-machine help`; a name without version changes with each release."""
-    versions = re.findall(r"^pc-q35-(\d+)\.(\d+)\b", listing, flags=re.MULTILINE)
-    if not versions:
-        return None
-    major, minor = max((int(major), int(minor)) for major, minor in versions)
-    return f"pc-q35-{major}.{minor}"
+def _key(build: Build, kvm: Verdict) -> RestoreKey:
+    accelerator = Accelerator.KVM if kvm.usable else Accelerator.TCG
+    cpu_model = kvm.cpu_model if kvm.usable else TCG_CPU
+    return RestoreKey(build.build, build.machine_type, accelerator, cpu_model)
 
 
-def _program() -> str:
-    program = shutil.which(PROGRAM)
-    if program is None:
-        raise Unavailable("no_hypervisor", f"{PROGRAM} is not installed: run `make setup`")
-    return program
+def _asked_for(boot_id: str, build: Build) -> str:
+    return f"{boot_id} {build.build} {build.machine_type}"
 
 
-def _build(program: str) -> str:
-    """The exact build, distribution's revision included."""
-    first = _ask(program, "--version").splitlines()[0]
-    return first.removeprefix("QEMU emulator version ")
-
-
-def _machine_type(program: str) -> str:
-    machine_type = best_machine_type(_ask(program, "-machine", "help"))
-    if machine_type is None:
-        raise Unavailable("no_machine_type", f"{program} has no versioned q35 machine")
-    return machine_type
-
-
-def _ask(*argv: str) -> str:
-    try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable("no_hypervisor", f"{argv[0]} does not work: {error}") from error
-    return done.stdout
+def _cache(root: Path, build: Build) -> Path:
+    """Where the verdict on this build is kept: programs side by side keep theirs apart."""
+    name = hashlib.sha256(build.build.encode()).hexdigest()[:12]
+    return root.parent / f"kvm-{name}.json"
 
 
 def _may_change_user() -> bool:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.domain.machine import Accelerator, Deadline, Handle, Shape
+from app.domain.machine import Accelerator, Deadline, Handle, RestoreKey, Shape, not_served
 from app.errors import EnvironmentFault, FailureKind
 from infra.qemu import evidence, keeper, limits, oom
 from infra.qemu.argv import Descriptors, Hypervisor
@@ -32,9 +32,10 @@ _KVM = Path("/dev/kvm")
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What this host runs machines with. Without `first_uid` (we are not root) QEMU runs as the worker's own user.
+    """What this host runs machines of one QEMU build with. Without `first_uid` (we are not root) QEMU runs as the
+    worker's own user.
 
-    `trial` is what shows that a guest gets anywhere at all here.
+    `trial` is what shows that a guest gets anywhere at all by this program.
     """
 
     keeper: Path
@@ -63,6 +64,16 @@ class Launched:
     handle: Handle
     monitor: Monitor
     files: Descriptors
+
+
+def means_of(key: RestoreKey, all_of_them: tuple[Means, ...]) -> Means:
+    """Those of the one program that restores what was frozen under this key: any other might load the state and run it
+    wrongly. Raises EnvironmentFault(snapshot_unavailable).
+    """
+    for means in all_of_them:
+        if means.hypervisor.key == key:
+            return means
+    raise not_served(key, (means.hypervisor.key for means in all_of_them))
 
 
 def launch(

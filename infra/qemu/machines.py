@@ -16,6 +16,7 @@ from app.domain.machine import (
     Fingerprint,
     Handle,
     MonitorEvent,
+    RestoreKey,
     Shape,
 )
 from app.errors import EnvironmentFault, FailureKind, Unavailable
@@ -24,7 +25,16 @@ from infra import manifest
 from infra.qemu import evidence, keeper, limits, restore, template, vitals
 from infra.qemu.argv import fork_argv, template_argv
 from infra.qemu.home import Home, home_of
-from infra.qemu.launch import ArgvOf, Files, Launched, Means, attach, launch, translated
+from infra.qemu.launch import (
+    ArgvOf,
+    Files,
+    Launched,
+    Means,
+    attach,
+    launch,
+    means_of,
+    translated,
+)
 from infra.qemu.priority import stand_back
 from infra.qemu.probe import boots
 from infra.qemu.qmp import (
@@ -43,10 +53,13 @@ _BOOTS_WITHIN_S = 60.0
 class QemuMachines:
     """Each machine has a directory `root/<name>`: `control.sock` and `ssh.sock` in it are the guest's two ports.
 
-    One worker process at a time holds a machine's monitor. `close` gives all of them up; the machines live on.
+    Of `means` there is one for each QEMU build: templates run by the first, a fork by its bundle's. One worker process
+    at a time holds a machine's monitor. `close` gives all of them up; the machines live on.
     """
 
-    def __init__(self, root: Path, means: Means, fingerprint: Fingerprint, clock: Clock) -> None:
+    def __init__(
+        self, root: Path, means: tuple[Means, ...], fingerprint: Fingerprint, clock: Clock
+    ) -> None:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._root = root
         self._means = means
@@ -60,21 +73,27 @@ class QemuMachines:
         """What this host can do."""
         return self._fingerprint
 
-    def prove(self) -> None:
-        """Boot the guest's own kernel to its first process, and end it."""
-        means = self._means
-        key = means.hypervisor.key
-        seen = boots(means.trial, key.accelerator, key.cpu_model, _BOOTS_WITHIN_S)
-        if seen is not None:
-            raise EnvironmentFault(FailureKind.RESTORE_FAILED, f"no guest boots here: {seen}")
+    def prove(self, key: RestoreKey | None = None) -> None:
+        """Boot the guest's own kernel to its first process, and end it; by each program, or by that of a key."""
+        for means in self._means if key is None else (means_of(key, self._means),):
+            runs = means.hypervisor.key
+            seen = boots(means.trial, runs.accelerator, runs.cpu_model, _BOOTS_WITHIN_S)
+            if seen is not None:
+                raise EnvironmentFault(
+                    FailureKind.RESTORE_FAILED,
+                    f"no guest boots here by {means.hypervisor.program}: {seen}",
+                    restore_key=str(runs),
+                )
 
     def boot(self, name: str, image: BootImage, shape: Shape, deadline: Deadline) -> Handle:
         """Cold-boot a template on its own copy of the image."""
 
+        means = self._means[0]
+
         def start(home: Home) -> Handle:
             files, disk_id = template.prepare(home, image, shape)
-            launched = self._launch(home, shape, files, template_argv, deadline)
-            key, state = self._means.hypervisor.key, launched.files.state
+            launched = self._launch(means, home, shape, files, template_argv, deadline)
+            key, state = means.hypervisor.key, launched.files.state
             template.note(home, template.Notes(shape, key, disk_id, state))
             stand_back(launched.handle.pid)
             return launched.handle
@@ -94,12 +113,14 @@ class QemuMachines:
             return template.collect(home, notes, into, boot_id, self._clock)
 
     def restore(self, name: str, bundle: Bundle, deadline: Deadline) -> Handle:
-        """Fork a machine from a bundle; its guest waits in the barrier."""
-        restore.check(bundle, self._manifest(bundle), self._means.hypervisor.key)
+        """Fork a machine from a bundle by the program that it needs; its guest waits in the barrier."""
+        known = self._manifest(bundle)
+        manifest.check_sizes(bundle.directory, known)
+        means = means_of(known.restore_key, self._means)
 
         def start(home: Home) -> Handle:
             files = restore.prepare(home, bundle)
-            launched = self._launch(home, bundle.shape, files, fork_argv, deadline)
+            launched = self._launch(means, home, bundle.shape, files, fork_argv, deadline)
             restore.resume(launched.monitor, launched.files)
             stand_back(launched.handle.pid)
             return launched.handle
@@ -206,9 +227,15 @@ class QemuMachines:
             raise
 
     def _launch(
-        self, home: Home, shape: Shape, files: Files, argv_of: ArgvOf, deadline: Deadline
+        self,
+        means: Means,
+        home: Home,
+        shape: Shape,
+        files: Files,
+        argv_of: ArgvOf,
+        deadline: Deadline,
     ) -> Launched:
-        launched = launch(self._means, self._loop, home, shape, files, argv_of, deadline)
+        launched = launch(means, self._loop, home, shape, files, argv_of, deadline)
         self._monitors[home.name] = launched.monitor
         return launched
 

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import shutil
 
-from app.domain.machine import Bundle, RestoreKey
-from app.errors import EnvironmentFault, FailureKind
-from infra import manifest
+from app.domain.machine import Bundle
 from infra.qemu.argv import Descriptors, fdset
 from infra.qemu.home import Home
 from infra.qemu.launch import Files
 from infra.qemu.qmp import Monitor
 from infra.qemu.template import wait_migrated
-
-
-def check(bundle: Bundle, known: manifest.Manifest, key: RestoreKey) -> None:
-    """Cheap doubts before a fork. QEMU itself would run a state that was cut short, and a wrong CPU until it fails.
-
-    Raises EnvironmentFault(snapshot_corrupt, snapshot_unavailable).
-    """
-    manifest.check_sizes(bundle.directory, known)
-    if known.restore_key != key:
-        raise EnvironmentFault(
-            FailureKind.SNAPSHOT_UNAVAILABLE,
-            f"bundle {bundle.bundle_id} needs {known.restore_key}; this host runs {key}",
-        )
 
 
 def prepare(home: Home, bundle: Bundle) -> Files:

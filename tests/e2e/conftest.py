@@ -39,7 +39,7 @@ class Host:
     """What this machine runs machines with; all tests share it."""
 
     root: Path
-    means: Means
+    means: tuple[Means, ...]
     fingerprint: Fingerprint
     clock: HostClock
 

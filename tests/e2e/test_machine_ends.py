@@ -150,7 +150,7 @@ def test_a_machine_left_half_restored_is_ended(factory: Factory, frozen: Frozen)
     home = Home(host.root / name)
     home.directory.mkdir()
     launched = launch(
-        host.means,
+        host.means[0],
         factory.machines._loop,
         home,
         frozen.bundle.shape,

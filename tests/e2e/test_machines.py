@@ -34,7 +34,7 @@ pytestmark = pytest.mark.machines
 def test_the_probe_that_judges_kvm_boots_our_guest_where_it_can(
     host: Host, images: LocalImages
 ) -> None:
-    image, qemu = images.boot_image("busybox"), host.means.hypervisor
+    image, qemu = images.boot_image("busybox"), host.means[0].hypervisor
     trial = Trial(qemu.program, qemu.key.machine_type, image.kernel, image.initramfs)
     assert boots(trial, Accelerator.TCG, TCG_CPU, within_s=60.0) is None
 
@@ -47,7 +47,7 @@ def test_the_fingerprint_says_what_runs_here_and_why(host: Host) -> None:
     assert seen.accelerator_reason
     assert seen.boot_id == host.clock.boot_id()
     assert seen.memory_mib > SHAPE.memory_mib
-    assert (host.means.first_uid is None) == any("root" in missing for missing in seen.missing)
+    assert (host.means[0].first_uid is None) == any("root" in missing for missing in seen.missing)
 
 
 # A frozen machine

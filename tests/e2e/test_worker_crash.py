@@ -95,7 +95,7 @@ def start_worker(host: Host, frozen: Frozen, does: str = KEEPS_GOING) -> subproc
         root, guest = Path({str(host.root)!r}), Path({str(PRODUCTS / "guest")!r})
         clock = HostClock()
         means, fingerprint = survey(
-            "doomed", root, Path({str(host.means.keeper)!r}), guest / "vmlinuz", guest / "initramfs.cpio", clock
+            "doomed", root, Path({str(host.means[0].keeper)!r}), guest / "vmlinuz", guest / "initramfs.cpio", clock
         )
         machines = QemuMachines(root, means, fingerprint, clock)
         directory = Path({str(frozen.bundle.directory)!r})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.domain.machine import Shape
+from app.domain.machine import RestoreKey, Shape
 from app.domain.money import NS_PER_SECOND
 from app.domain.rates import Price, RateCard
 from app.domain.run import ExecSpec, Group, RunSpec
@@ -33,7 +33,7 @@ from infra.blobs import FolderBlobs
 from infra.fakes.bells import Bell, FakeBells
 from infra.fakes.clock import ManualClock
 from infra.fakes.guest import FakeGuest
-from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
+from infra.fakes.machines import RESTORE_KEY, FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import World
 from infra.store import Stores, create_store
 
@@ -73,12 +73,18 @@ class Stage:
         for number in range(hosts):
             self.add_host(f"host{number}", tmp_path, slots)
 
-    def add_host(self, host_id: str, tmp_path: Path, slots: int) -> HostPorts:
+    def add_host(
+        self,
+        host_id: str,
+        tmp_path: Path,
+        slots: int,
+        keys: tuple[RestoreKey, ...] = (RESTORE_KEY,),
+    ) -> HostPorts:
         world = World(self.clock, Hears(self.bells, lambda: self._claim_at(host_id)))
         host = HostPorts(
             host_id=host_id,
             claim=f"{host_id}/1",
-            machines=FakeMachines(world, host_id),
+            machines=FakeMachines(world, host_id, keys=keys),
             guest=FakeGuest(world),
             bundles=FakeBundles(tmp_path / "bundles"),
             forks_at_once=1000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from app.domain.machine import Deadline
 from app.domain.quarantine import SELF_TEST_NS, Quarantine, self_test_goes_on, self_test_name
 from app.errors import FailureKind
 from app.flow import selftest
+from infra.fakes.machines import RESTORE_KEY
 from infra.fakes.traces import FakeTraces
-from tests.flow.stage import Stage, definition, spec
+from tests.flow.stage import PROJECT, Stage, definition, spec
 from workers.reaping import host_reaper
 
 BROKEN = FailureKind.RESTORE_FAILED
@@ -202,3 +204,19 @@ def test_the_reaper_leaves_a_self_test_alone_until_its_time_is_over(suite: Stage
     suite.clock.advance(SELF_TEST_NS / 1e9)
     reaper.turn()
     assert suite.host.machines.known() == ()
+
+
+def test_another_builds_bundle_does_not_bring_a_host_back_for_the_build_that_broke(
+    suite: Stage, tmp_path: Path
+) -> None:
+    """The host has two QEMU builds; what broke forks is the older one, and only the newer one works."""
+    newer = replace(RESTORE_KEY, qemu_build="fake-2")
+    later = suite.add_host("host0", tmp_path, 100, (newer, RESTORE_KEY))
+    assert suite.build(definition(name="of-the-newer"))["snapshot"] == "of-the-newer@1"
+    assert suite.ports.snapshots.get(PROJECT, "of-the-newer").restore_key == newer
+    break_host(suite)
+    wait_out(suite)
+    suite.world.fault("restore", BROKEN)
+    found = selftest.run(suite.ports, later)
+    assert found is not None
+    assert not found.released

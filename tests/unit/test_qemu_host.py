@@ -11,8 +11,8 @@ import pytest
 
 from app.domain.machine import Accelerator, Shape
 from infra.qemu import limits, probe
-from infra.qemu.fingerprint import best_machine_type
 from infra.qemu.probe import Trial, Verdict, boots, kvm_verdict
+from infra.qemu.programs import best_machine_type
 
 LISTING = """Supported machines are:
 pc-i440fx-10.0       Standard PC (i440FX + PIIX, 1996) (default)
