@@ -26,8 +26,13 @@ def parse(path: Path) -> ast.Module:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Top-level names of everything that a module imports, wherever in it."""
+    """Top-level names of everything that a module imports, wherever in it, for its types alone or to run."""
     return {name.partition(".")[0] for name in _modules(tree)}
+
+
+def at_run_time(tree: ast.Module) -> ast.Module:
+    """The same module without what only a type checker reads."""
+    return ast.Module([node for node in tree.body if not _is_for_types(node)], [])
 
 
 def beyond_stdlib(tree: ast.Module, *allowed: str) -> set[str]:
@@ -63,6 +68,10 @@ def _modules(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.module
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def _is_dataclass(decorator: ast.expr) -> bool:

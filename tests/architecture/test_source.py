@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from tests.architecture.source import (
+    at_run_time,
     beyond_stdlib,
     environment_reads,
     imported,
@@ -20,6 +21,12 @@ def test_imports_are_seen_inside_functions_and_as_parts_of_packages() -> None:
     assert imported(tree) == {"os", "sqlmodel"}
     assert beyond_stdlib(tree) == {"sqlmodel"}
     assert beyond_stdlib(tree, "sqlmodel") == set()
+
+
+def test_what_is_imported_for_its_types_alone_is_told_apart() -> None:
+    tree = ast.parse("import os\nif TYPE_CHECKING:\n    import types_boto3_ec2\n")
+    assert imported(tree) == {"os", "types_boto3_ec2"}
+    assert imported(at_run_time(tree)) == {"os"}
 
 
 def test_each_way_to_the_environment_is_seen() -> None:

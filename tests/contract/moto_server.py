@@ -1,0 +1,60 @@
+"""AWS's API on loopback, by moto: a server for clients of this process and of others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from moto.server import ThreadedMotoServer
+
+from infra.aws.session import Account
+
+REGION = "us-east-1"
+ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
+# moto takes any; what goes out is signed all the same, by what a file says, as an operator's would.
+CREDENTIALS = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing\n"
+
+
+@contextmanager
+def moto_server(directory: Path) -> Iterator[str]:
+    """Inside, the URL of a server with an empty account; boto3 finds credentials for it in `directory`."""
+    file = directory / "credentials"
+    file.write_text(CREDENTIALS)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            environment.delenv(name, raising=False)
+        # Else about 1,300 images and their snapshots are there, owned by the account that asks.
+        environment.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+        # One line a request.
+        logging.getLogger("werkzeug").setLevel(logging.WARNING)
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        try:
+            yield "http://{}:{}".format(*server.get_host_and_port())
+        finally:
+            server.stop()
+
+
+def empty(endpoint: str) -> None:
+    """Forget all that was made in this account."""
+    httpx2.post(f"{endpoint}/moto-api/reset", timeout=30).raise_for_status()
+
+
+def instance(account: Account, zone: str = ZONE) -> str:
+    """The id of a new running instance in that zone."""
+    ec2 = account.ec2()
+    image = ec2.register_image(Name="base", RootDeviceName="/dev/xvda")["ImageId"]
+    made = ec2.run_instances(
+        ImageId=image,
+        InstanceType="m5.large",
+        MinCount=1,
+        MaxCount=1,
+        Placement={"AvailabilityZone": zone},
+    )
+    return made["Instances"][0]["InstanceId"]
