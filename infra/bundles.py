@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.domain.machine import Bundle
 from app.errors import BadRequest, EnvironmentFault, FailureKind
-from infra import manifest
+from infra import manifest, working_set
 
 # Between two chunks of 2 MiB when nobody waits: hashing one takes a few milliseconds.
 _REST_S = 0.005
@@ -36,7 +36,7 @@ class LocalBundles:
     `checked/<id>` marks that every byte was read since this host's boot, `refused/<id>` what was found wrong. A mark
     names each file's inode, size and time of change, so a file that changed since is read again, and a bundle that was
     mended is no longer refused. What is refused stays where it is: it is the evidence. `used/<id>` is as old as the
-    bundle's last use.
+    bundle's last use; `watched/<id>` marks what only forks may read now.
     """
 
     stores_elsewhere = False
@@ -47,7 +47,9 @@ class LocalBundles:
         self._checked = root / "checked"
         self._refusals = root / "refused"
         self._used = root / "used"
-        for folder in (self._staged, self._stored, self._checked, self._refusals, self._used):
+        self._watched = root / "watched"
+        self._marks = (self._checked, self._refusals, self._used, self._watched)
+        for folder in (self._staged, self._stored, *self._marks):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._boot_id = boot_id
         self._mounted: dict[str, _Mounted] = {}
@@ -59,6 +61,29 @@ class LocalBundles:
         path = self._staged / _plain(bundle_id)
         _remove(path)
         return path
+
+    def watch(self, bundle_id: str) -> None:
+        """Empty the page cache of a bundle that was just frozen, and read nothing of it until `record`."""
+        staged, watched = self._staged / _plain(bundle_id), self._watched / bundle_id
+        with contextlib.suppress(EnvironmentFault, OSError):
+            contents = manifest.read(staged)
+            with contextlib.ExitStack() as undo:
+                undo.callback(watched.unlink)
+                watched.write_text(self._mark(staged))
+                if working_set.forget(staged, contents):
+                    undo.pop_all()
+
+    def record(self, bundle_id: str) -> int:
+        """Keep what the page cache has of it by now; once, and that is what the next call finds."""
+        with contextlib.suppress(EnvironmentFault, OSError):
+            directory, watched = self._directory(bundle_id), self._watched / bundle_id
+            contents = manifest.read(directory)
+            if _text(watched) == self._mark(directory):
+                working_set.write(directory, working_set.record(directory, contents))
+                watched.unlink()
+            known = working_set.read(directory, contents)
+            return known.size_bytes if known else 0
+        return 0
 
     def store(self, bundle_id: str) -> Bundle:
         """Keep it for good: moved, on the disk, every chunk checked. Again for a bundle that is stored is safe."""
@@ -138,7 +163,7 @@ class LocalBundles:
         name = _plain(bundle_id)
         self._mounted.pop(name, None)
         self._last_use_ns.pop(name, None)
-        for marks in (self._checked, self._refusals, self._used):
+        for marks in self._marks:
             (marks / name).unlink(missing_ok=True)
 
     def _opened(self, bundle_id: str) -> Bundle:
@@ -190,8 +215,8 @@ class LocalBundles:
             if known is not None and known.mark == mark and known.bundle.directory == directory:
                 return known  # another thread was here first
             contents = manifest.read(directory)
-            if mark != _text(self._checked / bundle_id):
-                manifest.check_working_set(directory, contents)
+            if not self._is_sound(bundle_id, mark):
+                _check_first(directory, contents)
         mounted = _Mounted(contents.bundle(directory), mark)
         self._mounted[bundle_id] = mounted
         return mounted
@@ -220,10 +245,14 @@ class LocalBundles:
 
     def _is_unread(self, bundle_id: str, known: _Mounted) -> bool:
         mark = self._mark(known.bundle.directory)
-        if mark == _text(self._checked / bundle_id):
+        if self._is_sound(bundle_id, mark):
             return False
         refusal = _load(self._refusals / bundle_id)
         return refusal is None or refusal[0] != mark
+
+    def _is_sound(self, bundle_id: str, mark: str) -> bool:
+        """All of it was read as it is now, or written a moment ago by who digested it."""
+        return mark in (_text(self._checked / bundle_id), _text(self._watched / bundle_id))
 
     def _mark_now(self, bundle_id: str) -> str | None:
         """Of a bundle that may not be here, or be on its way out."""
@@ -234,10 +263,20 @@ class LocalBundles:
     def _mark(self, directory: Path) -> str:
         """Changes whenever a file of the bundle is written, replaced or removed, and with this host's boot."""
         files = {}
-        for entry in sorted(directory.iterdir()):
+        for entry in sorted(directory.glob("[!.]*")):
             stat = entry.stat()
             files[entry.name] = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
         return json.dumps({"boot_id": self._boot_id, "files": files})
+
+
+def _check_first(directory: Path, contents: manifest.Manifest) -> None:
+    """What a fork needs at once: what the first forks read, or else the start of each file."""
+    manifest.check_sizes(directory, contents)
+    known = working_set.read(directory, contents)
+    if known is None:
+        manifest.check_working_set(directory, contents)
+    else:
+        working_set.check(directory, known)
 
 
 def _plain(name: str) -> str:

@@ -331,6 +331,8 @@ def check_bundles_are_kept_and_deleted(subject: Subject) -> None:
     assert "build_half" not in subject.bundles.known()
     _raises(FailureKind.SNAPSHOT_UNAVAILABLE, lambda: subject.bundles.open("build_none"))
     _raises(FailureKind.SNAPSHOT_UNAVAILABLE, lambda: subject.bundles.store("build_none"))
+    subject.bundles.watch("build_none")
+    assert subject.bundles.record("build_none") == 0
     subject.bundles.delete("build_none")
 
 

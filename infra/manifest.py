@@ -72,6 +72,13 @@ def sealed(raw: Mapping[str, Any]) -> str:
     return json.dumps({**raw, _SEAL: _digest_of(raw)}, sort_keys=True, indent=1) + "\n"
 
 
+def break_seal(raw: dict[str, Any]) -> None:
+    """Take the sha256 out of what a sealed text says. Raises ValueError, KeyError where it is not what was sealed."""
+    seal = raw.pop(_SEAL)
+    if seal != _digest_of(raw):
+        raise ValueError(f"its own sha256 is not {seal!r}")
+
+
 def read(directory: Path) -> Manifest:
     """Raises EnvironmentFault(snapshot_unavailable) where there is none, (snapshot_corrupt) where it cannot be read."""
     try:
@@ -149,9 +156,7 @@ def _check_file(
 def _parse(raw: Any) -> Manifest:
     if raw["version"] != VERSION:
         raise ValueError(f"version {raw['version']!r}; this server reads {VERSION}")
-    seal = raw.pop(_SEAL)
-    if seal != _digest_of(raw):
-        raise ValueError(f"its own sha256 is not {seal!r}")
+    break_seal(raw)
     key = raw["restore_key"]
     accelerator = Accelerator(key["accelerator"])
     return Manifest(

@@ -90,7 +90,9 @@ def _make(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Bund
     _say(ports, build, "freeze", "freezing memory, device state and disk")
     boot_id = host.guest.quiesce(name)
     host.guest.close(name)
-    return host.machines.freeze(name, host.bundles.staging(build.build_id), boot_id)
+    bundle = host.machines.freeze(name, host.bundles.staging(build.build_id), boot_id)
+    host.bundles.watch(build.build_id)
+    return bundle
 
 
 def _unpack(ports: Ports, host: HostPorts, name: str, build: Build) -> None:

@@ -46,6 +46,7 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
     candidate = build.candidate
     if candidate is None:
         return
+    working_set_bytes = host.bundles.record(build.build_id)
     try:
         bundle = host.bundles.store(build.build_id)
     except EnvironmentFault as fault:
@@ -67,7 +68,7 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
             disk_id=candidate.disk_id,
             size_bytes=candidate.size_bytes,
             evidence=_evidence(forks),
-            provenance=_provenance(ports, build),
+            provenance={**_provenance(ports, build), "working_set_bytes": working_set_bytes},
             created_ns=ports.clock.wall_ns(),
         ),
     )

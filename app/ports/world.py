@@ -275,6 +275,19 @@ class Bundles(Protocol):
         """A path for a new bundle's directory, not made yet; an earlier staged one of that id is removed."""
         ...
 
+    def watch(self, bundle_id: str) -> None:
+        """Notice from now on what is read of a staged bundle, by whichever process: its first forks are about to run.
+
+        Never fails: a host that cannot tell notices nothing.
+        """
+        ...
+
+    def record(self, bundle_id: str) -> int:
+        """Keep with a staged bundle what was read of it since `watch`: wherever it is mounted, that is read first, and
+        checked before the first fork. How many bytes that is; 0 where nothing was noticed. Never fails; twice is safe.
+        """
+        ...
+
     def store(self, bundle_id: str) -> Bundle:
         """Keep a staged bundle for good; returns it as it is restored from what was stored, every chunk of that
         checked. Stored already: the bundle as it is. May take minutes; after a crash the next call goes on.

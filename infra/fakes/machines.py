@@ -207,6 +207,12 @@ class FakeBundles:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
+    def watch(self, bundle_id: str) -> None:
+        """There is nothing to be read."""
+
+    def record(self, bundle_id: str) -> int:
+        return 0
+
     def store(self, bundle_id: str) -> Bundle:
         staged = self._root / "staged" / bundle_id
         if staged.exists():

@@ -11,7 +11,7 @@ from app.domain.leak import Leak, LeakKind, Trace
 
 # What bundles and blobs call a thing that is on its way in or out.
 _BUNDLES, _BLOBS = ("bundles/stored", "bundles/staged"), "blobs"
-_MARKS = ("bundles/checked", "bundles/refused", "bundles/used")
+_MARKS = ("bundles/checked", "bundles/refused", "bundles/used", "bundles/watched")
 _NEW_BLOB = ".new-"
 
 
