@@ -78,6 +78,11 @@ class Settings(BaseSettings):
     egress_allow: tuple[str, ...] = ()
     max_forks_per_run: Count = 5000
     # The word of a card that ships with the product (m8i, c8i, r8i), or the path of one of the operator's own; see
+    # Where uploaded files and outputs are kept: this directory, or s3://bucket/prefix for an API and hosts apart.
+    blobs: str | None = Field(
+        default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]{0,200})?$"
+    )
+
     # `promigence-server rates`. Without it, m8i.
     rate_card: str | None = Field(default=None, min_length=1)
 
@@ -115,6 +120,8 @@ class Settings(BaseSettings):
 
     @property
     def redis_socket(self) -> Path:
+        if self.blobs is not None and self.aws_region is None:
+            raise ValueError("blobs=s3://... needs aws_region: a bucket is in one region")
         return self.sockets / "redis.sock"
 
     @property

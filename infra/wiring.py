@@ -13,7 +13,10 @@ from app.domain.census import Census
 from app.errors import Unavailable
 from app.ports import GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
-from app.ports.leaks import RowLeaks
+from app.ports.leaks import RowLeaks, Traces
+from infra.aws.blobs import S3Blobs
+from infra.aws.ec2 import Ec2Cloud
+from infra.aws.session import Account
 from infra.blobs import FolderBlobs
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
@@ -38,7 +41,8 @@ from infra.store import Stores, create_store
 class Control:
     """What every process of the deployment has; `bells` again as itself, for the liveness of workers.
 
-    `rows` and `queue` show what leaked there. `metrics` are this process's own; `census` counts the rows.
+    `rows` and `queue` show what leaked there, `uploads` what is left of files that were on their way into a bucket (in
+    a folder the host that has it sees that). `metrics` are this process's own; `census` counts the rows.
     """
 
     ports: Ports
@@ -48,6 +52,7 @@ class Control:
     metrics: Metrics
     census: Callable[[], Census]
 
+    uploads: Traces | None = None
 
 def migrate(settings: Settings) -> None:
     """Bring the database up to this release. Twice is safe. Raises Unavailable(database_away)."""
@@ -69,6 +74,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
         store = _store(settings, metrics)
         opened.callback(store.close)
         bells = CeleryBells(celery(settings.broker_url), at_once=settings.forks_at_once)
+        blobs = _blobs(settings)
         opened.callback(bells.close)
         ports = Ports(
             keys=store.keys,
@@ -85,7 +91,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
             usage=store.usage,
             workers=store.workers,
             bells=bells,
-            blobs=FolderBlobs(settings.dir / "blobs"),
+            blobs=blobs,
             clock=HostClock(),
             rates=card_of(settings.rate_card).rates(),
             images=_images(settings),
@@ -96,7 +102,8 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
         )
         queue = QueueTraces(redis_url(settings.broker_url))
         opened.callback(queue.close)
-        yield Control(ports, bells, store.leaks, queue, metrics, store.census.take)
+        uploads = blobs if isinstance(blobs, S3Blobs) else None
+        yield Control(ports, bells, store.leaks, queue, metrics, store.census.take, uploads)
 
 
 @contextmanager
@@ -108,7 +115,8 @@ def scraped(settings: Settings, metrics: Metrics, port: int) -> Iterator[None]:
 
 def traces(settings: Settings, pids: Iterable[int] | None = None) -> HostTraces:
     """What lies about on this host of the stack with these settings; `pids` are its processes, this one if None."""
-    return HostTraces(settings.dir, settings.products / "bin" / "keeper", pids)
+    keeper = settings.products / "bin" / "keeper"
+    return HostTraces(settings.dir, keeper, pids, blobs=settings.blobs is None)
 
 
 def wakes(settings: Settings) -> RedisWakes:
@@ -215,6 +223,31 @@ def _images(settings: Settings) -> Images:
     if settings.machines == "fake":
         return FakeImages("debian-12")
     return LocalImages(settings.products / "images", settings.products / "guest")
+
+
+def _blobs(settings: Settings) -> FolderBlobs | S3Blobs:
+    if settings.blobs is None:
+        return FolderBlobs(settings.dir / "blobs")
+    bucket, _, prefix = settings.blobs.removeprefix("s3://").partition("/")
+    return S3Blobs(_account(settings).s3(), bucket, prefix, settings.kms_key)
+
+
+def _cloud(settings: Settings) -> Cloud | None:
+    """The account that snapshots are stored in, where they are."""
+    if settings.bundles == "local":
+        return None
+    return Ec2Cloud(
+        _account(settings),
+        settings.deployment,
+        HostClock().pause,
+        kms_key=settings.kms_key,
+        volume_rate_mib=settings.volume_rate_mib,
+    )
+
+
+def _account(settings: Settings) -> Account:
+    assert settings.aws_region is not None
+    return Account(settings.aws_region, settings.aws_endpoint)
 
 
 def _built(path: Path) -> Path:

@@ -190,12 +190,12 @@ def _look_at_queue(report: Report, control: Control, settings: Settings) -> None
 
 
 def _look_for_leaks(report: Report, control: Control, *, fix: bool) -> None:
-    ports, rows, queue = control.ports, control.rows, control.queue
+    ports, rows, queue, uploads = control.ports, control.rows, control.queue, control.uploads
 
     def look() -> frozenset[Leak]:
-        return leaks.in_deployment(rows, queue) | leaks.of_blobs(ports, rows)
+        return leaks.in_deployment(rows, queue) | leaks.of_blobs(ports, rows, uploads)
 
-    mend = partial(leaks.mend_in_deployment, ports, rows, queue)
+    mend = partial(leaks.mend_in_deployment, ports, rows, queue, uploads=uploads)
     report.findings += _findings(look, mend, fix=fix)
 
 

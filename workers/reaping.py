@@ -73,12 +73,16 @@ def host_reaper(ports: Ports, host: HostPorts, traces: Traces, count: Count = un
 
 @contextmanager
 def deployment_reaped(
-    ports: Ports, rows: RowLeaks, queue: Traces, count: Count = uncounted
+    ports: Ports,
+    rows: RowLeaks,
+    queue: Traces,
+    count: Count = uncounted,
+    uploads: Traces | None = None,
 ) -> Iterator[None]:
     """Inside, rows, queue and blobs are looked after, beside whatever else this process does."""
-    mend = partial(leaks.mend_in_deployment, ports, rows, queue)
+    mend = partial(leaks.mend_in_deployment, ports, rows, queue, uploads=uploads)
     often = Reaper(partial(leaks.in_deployment, rows, queue), mend, count)
-    seldom = Reaper(partial(leaks.of_blobs, ports, rows), mend, count)
+    seldom = Reaper(partial(leaks.of_blobs, ports, rows, uploads), mend, count)
     stop = Event()
     threads = [
         Thread(

@@ -181,7 +181,9 @@ def billing(directory: Dir = HERE) -> None:
     with (
         wiring.control(settings, "billing") as control,
         wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
-        deployment_reaped(control.ports, control.rows, control.queue, control.metrics.leaked),
+        deployment_reaped(
+            control.ports, control.rows, control.queue, control.metrics.leaked, control.uploads
+        ),
     ):
         worker.run(control.ports, control.bells, settings.tick_file, stop)
 

@@ -62,17 +62,25 @@ def in_deployment(rows: RowLeaks, queue: Traces) -> frozenset[Leak]:
     return frozenset(found)
 
 
-def of_blobs(ports: Ports, rows: RowLeaks) -> frozenset[Leak]:
-    """Bytes that no row names. This reads all rows that could, so it is not done often."""
+def of_blobs(ports: Ports, rows: RowLeaks, uploads: Traces | None = None) -> frozenset[Leak]:
+    """Bytes that no row names, and where they are kept in a bucket what is left of `uploads` into it. This reads all
+    rows that could name them, so it is not done often.
+    """
     old = ports.blobs.older_than(GRACE_NS[LeakKind.BLOB])
     # Rows after blobs, as above; bytes that are asked for meanwhile are young again.
     named = rows.blobs_named() if old else frozenset()
-    return frozenset(Leak(LeakKind.BLOB, sha256) for sha256 in old - named)
+    begun = () if uploads is None else uploads.found()
+    remains = {trace.leak for trace in begun if is_old_enough(trace.leak.kind, trace.age_ns)}
+    return frozenset(Leak(LeakKind.BLOB, sha256) for sha256 in old - named) | remains
 
 
-def mend_in_deployment(ports: Ports, rows: RowLeaks, queue: Traces, leak: Leak) -> bool:
+def mend_in_deployment(
+    ports: Ports, rows: RowLeaks, queue: Traces, leak: Leak, uploads: Traces | None = None
+) -> bool:
     """Make away with a leak of the deployment; False if nothing of it could be done."""
     match leak.kind:
+        case LeakKind.BLOB_REMAINS:
+            return uploads is not None and uploads.remove(leak)
         case LeakKind.BLOB:
             return ports.blobs.delete_older(leak.name, GRACE_NS[LeakKind.BLOB])
         case LeakKind.REDIS_KEY:

@@ -15,21 +15,21 @@ _MARKS = ("bundles/checked", "bundles/refused", "bundles/used", "bundles/watched
 _NEW_BLOB = ".new-"
 
 
-def remains(directory: Path) -> Iterator[Trace]:
-    """Bundles that were being removed, marks of bundles that are gone, and uploads that never ended."""
+def remains(directory: Path, *, blobs: bool) -> Iterator[Trace]:
+    """Bundles that were being removed, marks of bundles that are gone, and with `blobs` uploads that never ended."""
     for folder in _BUNDLES:
         yield from _traces(directory, LeakKind.BUNDLE_REMAINS, (directory / folder).glob(".*"))
     for folder in _MARKS:
         marks = (directory / folder).glob("*")
         lone = (mark for mark in marks if not _has_bundle(directory, mark.name))
         yield from _traces(directory, LeakKind.BUNDLE_REMAINS, lone)
-    uploads = (directory / _BLOBS).glob(f"{_NEW_BLOB}*")
+    uploads = (directory / _BLOBS).glob(f"{_NEW_BLOB}*") if blobs else iter(())
     yield from _traces(directory, LeakKind.BLOB_REMAINS, uploads)
 
 
-def remove(directory: Path, leak: Leak) -> bool:
+def remove(directory: Path, leak: Leak, *, blobs: bool) -> bool:
     """Remove one, if it still is what it was taken for."""
-    if all(trace.leak != leak for trace in remains(directory)):
+    if all(trace.leak != leak for trace in remains(directory, blobs=blobs)):
         return False
     path = directory / leak.name
     if path.is_dir():

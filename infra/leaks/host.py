@@ -13,14 +13,23 @@ from infra.leaks import files, kernel, processes
 class HostTraces:
     """Of the stack that keeps what is its own in `directory`. `keeper` is the program that its machines run under.
 
-    `pids` are the processes of ours whose open files are looked at; without it, this one.
+    `pids` are the processes of ours whose open files are looked at; without it, this one. `blobs`: they are kept in
+    this directory, and not elsewhere.
     """
 
-    def __init__(self, directory: Path, keeper: Path, pids: Iterable[int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        keeper: Path,
+        pids: Iterable[int] | None = None,
+        *,
+        blobs: bool = True,
+    ) -> None:
         self._directory = directory
         self._machines = directory / "machines"
         self._bundles = directory / "bundles"
         self._keeper = keeper
+        self._blobs = blobs
         self._pids = (os.getpid(),) if pids is None else tuple(pids)
 
     def found(self) -> tuple[Trace, ...]:
@@ -39,7 +48,7 @@ class HostTraces:
             case LeakKind.CONTROL_GROUP:
                 return kernel.remove_group(leak.name)
             case LeakKind.BUNDLE_REMAINS | LeakKind.BLOB_REMAINS:
-                return files.remove(self._directory, leak)
+                return files.remove(self._directory, leak, blobs=self._blobs)
             case _:
                 return False
 
@@ -54,4 +63,4 @@ class HostTraces:
         yield from kernel.mounts(self._roots)
         yield from kernel.loops(self._roots)
         yield from kernel.groups()
-        yield from files.remains(self._directory)
+        yield from files.remains(self._directory, blobs=self._blobs)

@@ -227,6 +227,17 @@ def test_bytes_that_are_asked_for_are_young_again(suite: Stage, tmp_path: Path) 
         assert suite.ports.blobs.has(sha256)
 
 
+def test_what_is_left_of_uploads_into_a_bucket_goes_after_an_hour(suite: Stage) -> None:
+    bucket, rows, queue = FakeTraces(), suite.stores.leaks, FakeTraces()
+    young = lay(bucket, LeakKind.BLOB_REMAINS, None, GRACE_NS[LeakKind.BLOB_REMAINS] - 1)
+    old = Leak(LeakKind.BLOB_REMAINS, "old", age_ns=GRACE_NS[LeakKind.BLOB_REMAINS])
+    bucket.lying.append(Trace(old, None))
+    assert leaks.of_blobs(suite.ports, rows, bucket) == {old}
+    assert leaks.mend_in_deployment(suite.ports, rows, queue, old, bucket)
+    assert [trace.leak for trace in bucket.lying] == [young]
+    assert not leaks.mend_in_deployment(suite.ports, rows, queue, old)
+
+
 def test_an_attempt_that_billing_forgot_is_closed_by_law_8(suite: Stage) -> None:
     name = running(suite)
     suite.clock.advance(4000)

@@ -253,6 +253,15 @@ def test_what_was_half_made_or_half_removed_is_seen(traces: HostTraces, stack: P
     assert list((stack / "bundles" / "stored").iterdir()) == []
 
 
+def test_a_folder_that_no_blobs_are_kept_in_is_not_looked_at(stack: Path, tmp_path: Path) -> None:
+    elsewhere = HostTraces(stack, tmp_path / "products" / "keeper", blobs=False)
+    upload = stack / "blobs" / ".new-abc"
+    upload.touch()
+    assert LeakKind.BLOB_REMAINS not in {trace.leak.kind for trace in elsewhere.found()}
+    assert not elsewhere.remove(Leak(LeakKind.BLOB_REMAINS, "blobs/.new-abc"))
+    assert upload.exists()
+
+
 def test_a_path_that_is_no_remains_is_not_removed(traces: HostTraces, stack: Path) -> None:
     stored = stack / "bundles" / "stored" / "build_1"
     stored.mkdir()
