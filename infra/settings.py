@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     # Where this host is, for volumes that attach to it; without it the metadata service is asked.
     zone: str | None = Field(default=None, min_length=1, max_length=64)
 
+    # Which of equally warm hosts a fork goes to: the one with most room, or the one with least.
+    placement: Literal["spread", "pack"] = "spread"
     egress_allow: tuple[str, ...] = ()
     max_forks_per_run: Count = 5000
     # The word of a card that ships with the product (m8i, c8i, r8i), or the path of one of the operator's own; see

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from app.domain.census import Census
+from app.domain.placement import Policy
 from app.errors import Unavailable
 from app.ports import GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
@@ -81,6 +82,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
             projects=store.projects,
             receipts=store.receipts,
             snapshots=store.snapshots,
+            warm=store.warm,
             quotes=store.quotes,
             runs=store.runs,
             attempts=store.attempts,
@@ -96,7 +98,9 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
             rates=card_of(settings.rate_card).rates(),
             images=_images(settings),
             limits=Limits(
-                max_forks_per_run=settings.max_forks_per_run, egress=settings.egress_allow
+                max_forks_per_run=settings.max_forks_per_run,
+                egress=settings.egress_allow,
+                placement=Policy(settings.placement),
             ),
             measures=metrics,
         )

@@ -44,7 +44,8 @@ def run(settings: Settings, pulse_fd: int | None = None) -> None:
                 Gate(settings.builds_at_once),
             )
             slots = settings.host_slots or max(1, fingerprint.memory_mib // SMALLEST_FORK_MIB)
-            control.ports.hosts.register(fingerprint, slots)
+            fetches = host.bundles.stores_elsewhere
+            control.ports.hosts.register(fingerprint, slots, zone=settings.zone, fetches=fetches)
             presence = Presence(bench)
             presence.begin()
             app = worker_app(settings, bench)

@@ -23,6 +23,8 @@ class EventKind(StrEnum):
     FORKS_JOINED = "forks_joined"
     PLACED = "placed"
     UNPLACED = "unplaced"
+    HOST_LEAVING = "host_leaving"
+    HOST_STAYING = "host_staying"
     RESTORING = "restoring"
     CHECKING = "checking"
     READY = "ready"

@@ -36,7 +36,7 @@ def state_of(host: Host) -> str:
         return "lost"
     if host.quarantine is not None:
         return "quarantined"
-    return "draining" if host.draining else "up"
+    return "draining" if host.leaves else "up"
 
 
 def _told(quarantine: Quarantine) -> dict[str, object]:

@@ -15,7 +15,7 @@ def place(ports: Ports) -> None:
     waiting = ports.hosts.waiting(BATCH)
     if not waiting:
         return
-    placed = ports.hosts.assign(choose(waiting, ports.hosts.list()))
+    placed = ports.hosts.assign(choose(waiting, ports.hosts.list(), ports.limits.placement))
     for each in placed:
         if each.build_id is not None:
             ports.bells.build(each.host_id, each.build_id)

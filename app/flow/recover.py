@@ -76,7 +76,8 @@ def _heard_of(ports: Ports) -> frozenset[str]:
 
 def watch_host(ports: Ports, host: HostPorts) -> None:
     """Once a second on each host: heartbeat, leases, wishes, deaths that nobody heard, and leavings."""
-    ports.hosts.heartbeat(host.host_id, host.bundles.mounted())
+    holds = () if host.bundles.stores_elsewhere else host.bundles.known()
+    ports.hosts.heartbeat(host.host_id, host.bundles.mounted(), holds)
     for claimed in ports.attempts.held_by(host.host_id):
         if claimed.attempt.claim == host.claim:
             _attend(ports, host, claimed)

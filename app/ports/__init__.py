@@ -5,17 +5,18 @@ from __future__ import annotations
 from app.ports.bells import Bells, Waiter, Wakes
 from app.ports.bundle import HostPorts, Ports
 from app.ports.callers import Keys, Projects, Receipts
+from app.ports.hosts import Hosts
 from app.ports.meters import Meters
 from app.ports.store import (
     Attempts,
     Builds,
     Execs,
-    Hosts,
     Quotes,
     Runs,
     Snapshots,
 )
 from app.ports.usage import Usage
+from app.ports.warm import WarmTargets
 from app.ports.workers import Workers
 from app.ports.world import (
     Blobs,
@@ -52,5 +53,6 @@ __all__ = [
     "Usage",
     "Waiter",
     "Wakes",
+    "WarmTargets",
     "Workers",
 ]

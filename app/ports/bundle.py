@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from app.domain.placement import Policy
 from app.domain.rates import RateCard
 from app.ports.bells import Bells
 from app.ports.callers import Keys, Projects, Receipts
+from app.ports.hosts import Hosts
 from app.ports.measures import Measures, Unmeasured
 from app.ports.meters import Meters
 from app.ports.store import (
     Attempts,
     Builds,
     Execs,
-    Hosts,
     Quotes,
     Runs,
     Snapshots,
 )
 from app.ports.usage import Usage
+from app.ports.warm import WarmTargets
 from app.ports.workers import Workers
 from app.ports.world import Blobs, Bundles, Clock, Guest, Images, Machines
 
@@ -33,6 +35,7 @@ class Limits:
     max_shape_vcpus: int = 64
     max_shape_memory_mib: int = 262_144
     max_shape_disk_gib: int = 1024
+    placement: Policy = Policy.SPREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Ports:
     projects: Projects
     receipts: Receipts
     snapshots: Snapshots
+    warm: WarmTargets
     quotes: Quotes
     runs: Runs
     attempts: Attempts

@@ -15,9 +15,6 @@ from app.domain.checks import Check
 from app.domain.event import Event
 from app.domain.fork import EndReason
 from app.domain.fork_page import Machine
-from app.domain.machine import Fingerprint
-from app.domain.placement import Host, Placement, Waiting
-from app.domain.quarantine import Quarantine
 from app.domain.quote import Quote
 from app.domain.report import AttemptLine, Tally
 from app.domain.run import (
@@ -323,57 +320,4 @@ class Builds(Protocol):
 
     def unsettled(self) -> tuple[tuple[Build, str | None], ...]:
         """Builds that are not final though all forks of their run have ended, and the host of their template."""
-        ...
-
-
-class Hosts(Protocol):
-    def register(self, fingerprint: Fingerprint, slots: int) -> None:
-        """A host says what it is; again after a restart. Room reserved by open and placed forks stays reserved."""
-        ...
-
-    def heartbeat(self, host_id: str, mounted: tuple[str, ...]) -> None:
-        """A host lives, and these bundles are warm on it. Raises NotFound(unknown_host) before it has registered."""
-        ...
-
-    def list(self) -> tuple[Host, ...]:
-        """All hosts heard of in the last day; `alive` if the last heartbeat is at most 15 s old."""
-        ...
-
-    def waiting(self, limit: int) -> tuple[Waiting, ...]:
-        """Queued forks that are placed nowhere and not asked to stop, oldest run first, by index.
-
-        Of a project with a limit no more than may be placed now.
-        """
-        ...
-
-    def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
-        """Reserve room and place; those whose room, or whose project's, is gone meanwhile, or that were placed
-        already, are left out.
-        """
-        ...
-
-    def unassign_dead(self) -> int:
-        """Take queued forks off hosts without a heartbeat or in quarantine, room given back; how many."""
-        ...
-
-    def quarantine(self, host_id: str, reason: str) -> None:
-        """Take a host out of placement until an operator releases it. Raises NotFound(unknown_host)."""
-        ...
-
-    def release(self, host_id: str) -> bool:
-        """End a host's quarantine, whoever's; False if it is in none. Raises NotFound(unknown_host)."""
-        ...
-
-    def begin_test(self, host_id: str) -> Quarantine | None:
-        """The quarantine that a self-test is due for, None otherwise. The next is due after a longer pause, so that
-        one process tests and none begins anew at once after a crash.
-        """
-        ...
-
-    def end_test(self, host_id: str, begun: Quarantine, seen: str, *, passed: bool) -> bool:
-        """Note what a self-test saw; True if it passed and thereby ended this very quarantine."""
-        ...
-
-    def placed(self) -> tuple[tuple[str, str, int], ...]:
-        """(host_id, build_id or "", queued forks placed there): what a lost bell left behind."""
         ...

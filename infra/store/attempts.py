@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from app.domain import ledger
 from app.domain.checks import Check
@@ -197,11 +197,15 @@ def _coming_up(at: Connection, host_id: str) -> int:
 def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | None:
     """The next fork placed here that no other worker is claiming; a template only by its id.
 
-    None on a host in quarantine: what is placed there is about to be taken off it.
+    None on a host in quarantine, about to go or with its disk nearly full: what is placed there is about to be
+    taken off it.
     """
     chosen = forks.c.role == Role.FORK if fork_id is None else forks.c.fork_id == fork_id
     shut = select(hosts.c.host_id).where(
-        hosts.c.host_id == host_id, hosts.c.quarantine.is_not(None)
+        hosts.c.host_id == host_id,
+        or_(
+            hosts.c.quarantine.is_not(None), hosts.c.gone_ns.is_not(None), hosts.c.disk_nearly_full
+        ),
     )
     row = at.execute(
         select(forks)

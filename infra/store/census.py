@@ -78,4 +78,4 @@ def _standing(host: Host) -> HostStanding:
         return HostStanding.LOST
     if host.quarantine is not None:
         return HostStanding.QUARANTINED
-    return HostStanding.DRAINING if host.draining else HostStanding.ALIVE
+    return HostStanding.DRAINING if host.leaves else HostStanding.ALIVE

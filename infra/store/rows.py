@@ -53,8 +53,8 @@ def shape_of(row: AnyRow) -> Shape:
     return Shape(row.vcpus, row.memory_mib, row.disk_gib)
 
 
-def waiting_of(row: AnyRow, build_id: str | None = None) -> Waiting:
-    """A row of `NEEDS`; `build_id` if it is that build's template."""
+def waiting_of(row: AnyRow, build_id: str | None = None, held_by: str | None = None) -> Waiting:
+    """A row of `NEEDS`; `build_id` if it is that build's template, `held_by` the host that has its candidate."""
     return Waiting(
         fork_id=row.fork_id,
         run_id=row.run_id,
@@ -63,6 +63,7 @@ def waiting_of(row: AnyRow, build_id: str | None = None) -> Waiting:
         shape=shape_of(row),
         avoid_hosts=row.avoid_hosts,
         build_id=build_id,
+        held_by=held_by,
     )
 
 

@@ -136,7 +136,10 @@ class LabelRow(Row, table=True):
 
 
 class HostRow(Row, table=True):
-    """`strikes` are the failures in a row that speak against it, `self_tests` those since a fork was handed over."""
+    """`strikes` are the failures in a row that speak against it, `self_tests` those since a fork was handed over.
+
+    `holds` are the bundles of its own folder, where it fetches none; `gone_ns` is when the cloud takes it back.
+    """
 
     __tablename__ = "host"
     __table_args__ = (
@@ -160,6 +163,13 @@ class HostRow(Row, table=True):
     strikes: tuple[Strike, ...] = as_json(tuple[Strike, ...])
     self_tests: int = 0
     quarantine: Quarantine | None = as_json(Quarantine, default=None)
+    disk_free_bytes: int | None = big(default=None)
+    disk_nearly_full: bool = False
+    unmountable: Pairs = as_json(Pairs)
+    zone: str | None = as_text(default=None)
+    fetches: bool = True
+    holds: Words = as_json(Words)
+    gone_ns: int | None = big(default=None)
 
 
 class ForkRow(Row, table=True):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from sqlalchemy import Connection, select, union, update
+from sqlalchemy import Connection, delete, func, select, union, update
 
 from app.domain.snapshot import Snapshot, split_ref
 from app.errors import Conflict, NotFound
 from infra.store.engine import AnyRow, Database
 from infra.store.rows import noun_of
-from infra.store.tables import builds, forks, is_live, is_unsettled, snapshots
+from infra.store.tables import builds, forks, is_live, is_unsettled, snapshots, warm_targets
 
 is_stored = snapshots.c.deleted_ns.is_(None)
 
@@ -23,7 +23,7 @@ class Snapshots:
 
     def get(self, project_id: str, ref: str) -> Snapshot:
         with self._database.read() as at:
-            return noun_of(Snapshot, _versions(at, project_id, ref)[0])
+            return noun_of(Snapshot, find_versions(at, project_id, ref)[0])
 
     def list(self, project_id: str) -> tuple[Snapshot, ...]:
         with self._database.read() as at:
@@ -37,7 +37,7 @@ class Snapshots:
     def delete(self, project_id: str, ref: str) -> tuple[Snapshot, ...]:
         with self._database.write() as at:
             going = tuple(
-                noun_of(Snapshot, row) for row in _versions(at, project_id, ref, lock=True)
+                noun_of(Snapshot, row) for row in find_versions(at, project_id, ref, lock=True)
             )
             _refuse_if_used(at, going)
             at.execute(
@@ -45,6 +45,7 @@ class Snapshots:
                 .where(snapshots.c.snapshot_id.in_([each.snapshot_id for each in going]))
                 .values(deleted_ns=self._database.now_ns(at))
             )
+            _end_targets(at, going)
         return tuple(sorted(going, key=lambda each: each.version))
 
     def bundle_ids(self) -> frozenset[str]:
@@ -62,7 +63,7 @@ def pin(at: Connection, project_id: str, refs: set[str]) -> None:
             raise NotFound("unknown_snapshot", f"snapshot {row.ref} has been deleted")
 
 
-def _versions(at: Connection, project_id: str, ref: str, *, lock: bool = False) -> list[AnyRow]:
+def find_versions(at: Connection, project_id: str, ref: str, *, lock: bool = False) -> list[AnyRow]:
     """What a ref names, newest first. Raises NotFound(unknown_snapshot)."""
     try:
         name, version = split_ref(ref)
@@ -79,6 +80,23 @@ def _versions(at: Connection, project_id: str, ref: str, *, lock: bool = False) 
     if not found:
         raise NotFound("unknown_snapshot", _unknown(at, project_id, ref, name))
     return found
+
+
+def _end_targets(at: Connection, gone: tuple[Snapshot, ...]) -> None:
+    """Nothing is kept warm any more of versions that are gone, nor of a name that has none left."""
+    project_id, name = gone[0].project_id, gone[0].name
+    left = select(func.count()).select_from(snapshots)
+    left = left.where(snapshots.c.project_id == project_id, snapshots.c.name == name, is_stored)
+    versions = {each.version for each in gone}
+    if at.execute(left).scalar_one() == 0:
+        versions.add(0)
+    at.execute(
+        delete(warm_targets).where(
+            warm_targets.c.project_id == project_id,
+            warm_targets.c.name == name,
+            warm_targets.c.version.in_(versions),
+        )
+    )
 
 
 def _unknown(at: Connection, project_id: str, ref: str, name: str) -> str:

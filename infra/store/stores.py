@@ -20,6 +20,7 @@ from infra.store.receipts import Receipts
 from infra.store.runs import Runs
 from infra.store.snapshots import Snapshots
 from infra.store.usage import Usage
+from infra.store.warm import WarmTargets
 from infra.store.workers import Workers
 
 
@@ -32,6 +33,7 @@ class Stores:
     projects: Projects
     receipts: Receipts
     snapshots: Snapshots
+    warm: WarmTargets
     quotes: Quotes
     runs: Runs
     attempts: Attempts
@@ -74,6 +76,7 @@ def create_store(
         projects=Projects(database),
         receipts=Receipts(database),
         snapshots=Snapshots(database),
+        warm=WarmTargets(database),
         quotes=Quotes(database),
         runs=Runs(database),
         attempts=Attempts(database),

@@ -29,6 +29,7 @@ from infra.store.schema import (
     SampleRow,
     SnapshotRow,
 )
+from infra.store.targets import WarmTargetRow
 
 
 def _table(row: type[Row]) -> Table:
@@ -54,6 +55,7 @@ build_lines = _table(LineRow)
 events = _table(EventRow)
 event_counts = _table(EventCountRow)
 workers = _table(WorkerRow)
+warm_targets = _table(WarmTargetRow)
 
 METADATA = Row.metadata
 

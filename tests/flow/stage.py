@@ -191,6 +191,7 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
         projects=stores.projects,
         receipts=stores.receipts,
         snapshots=stores.snapshots,
+        warm=stores.warm,
         quotes=stores.quotes,
         runs=stores.runs,
         attempts=stores.attempts,

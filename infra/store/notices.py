@@ -1,0 +1,69 @@
+"""What the cloud announced of a host: when it takes the host back. From then on the host gets no forks.
+
+Its live forks are locked before its row, as everywhere; with both locked no fork comes or goes unseen.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select, update
+
+from app.domain.event import Event, EventKind
+from app.domain.fork import ForkState
+from app.domain.instant import instant
+from app.domain.run import Fork
+from app.domain.spot import SAME_NOTICE_NS, Notice
+from app.errors import NotFound
+from infra.store.engine import locked
+from infra.store.events import of_fork, tell
+from infra.store.placing import unassign
+from infra.store.rows import lock_forks
+from infra.store.tables import forks, hosts, is_live
+
+
+def give(at: Connection, host_id: str, told: Notice, now_ns: int) -> bool:
+    """Note a notice, and send what waits on the host elsewhere; False if it is known. Raises NotFound(unknown_host)."""
+    gone_ns = now_ns + told.in_ns
+    if _is_known(_gone_ns(at, host_id), gone_ns):
+        return False
+    here = lock_forks(at, is_live, forks.c.host_id == host_id)
+    if _is_known(_gone_ns(at, host_id, lock=True), gone_ns):
+        return False
+    at.execute(update(hosts).where(hosts.c.host_id == host_id).values(gone_ns=gone_ns))
+    unassign(at, tuple(fork for fork in here if fork.state is ForkState.QUEUED))
+    tell(at, [_leaving(fork, told, gone_ns) for fork in _running(here)])
+    return True
+
+
+def withdraw(at: Connection, host_id: str) -> bool:
+    """Undo a notice; False if there is none. Raises NotFound(unknown_host)."""
+    if _gone_ns(at, host_id) is None:
+        return False
+    here = lock_forks(at, is_live, forks.c.host_id == host_id)
+    if _gone_ns(at, host_id, lock=True) is None:
+        return False
+    at.execute(update(hosts).where(hosts.c.host_id == host_id).values(gone_ns=None))
+    why = f"the cloud does not take {host_id} back after all"
+    tell(at, [of_fork(EventKind.HOST_STAYING, fork, reason=why) for fork in _running(here)])
+    return True
+
+
+def _is_known(known_ns: int | None, gone_ns: int) -> bool:
+    return known_ns is not None and abs(known_ns - gone_ns) < SAME_NOTICE_NS
+
+
+def _gone_ns(at: Connection, host_id: str, *, lock: bool = False) -> int | None:
+    statement = select(hosts.c.gone_ns).where(hosts.c.host_id == host_id)
+    row = at.execute(locked(statement) if lock else statement).one_or_none()
+    if row is None:
+        raise NotFound("unknown_host", f"host {host_id} has not been registered")
+    return None if row.gone_ns is None else int(row.gone_ns)
+
+
+def _running(here: tuple[Fork, ...]) -> list[Fork]:
+    return [fork for fork in here if fork.state is not ForkState.QUEUED]
+
+
+def _leaving(fork: Fork, told: Notice, gone_ns: int) -> Event:
+    why = f"the cloud takes {fork.host_id} back"
+    gone_at = instant(gone_ns)
+    return of_fork(EventKind.HOST_LEAVING, fork, reason=why, gone_at=gone_at, action=told.action)
