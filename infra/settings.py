@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -22,9 +22,15 @@ __all__ = ["SETTINGS_FILE", "Settings", "as_json", "inherited", "load", "runtime
 SETTINGS_FILE = "settings.json"
 # A socket's path has 107 bytes at most; the longest name below the runtime directory takes about 60 of them.
 _RUNTIME_DIR_BYTES = 46
-_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE")
+_INHERITED = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE"),
+    # Where credentials are, never the credentials.
+    *("AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
+    *("AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED"),
+)
 
 Count = Annotated[int, Field(ge=1)]
+PartName = Literal["api", "worker", "billing", "flower"]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -39,6 +45,8 @@ class Settings(BaseSettings):
     run_dir: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    # What `up` starts here. The control plane goes without `worker`, a host of it with nothing else.
+    parts: tuple[PartName, ...] = Field(default=get_args(PartName), min_length=1)
     database_url: SecretStr | None = None
     redis_url: SecretStr | None = None
     # What API keys are hashed with (HMAC-SHA256): a stolen database alone lets nobody test a guess.
@@ -70,8 +78,13 @@ class Settings(BaseSettings):
     # What volumes and snapshots are encrypted with; None: the account's default key for EBS.
     kms_key: str | None = Field(default=None, min_length=1)
 
+    # Where uploaded files and outputs are kept: this directory, or s3://bucket/prefix for an API and hosts apart.
+    blobs: str | None = Field(
+        default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]{0,200})?$"
+    )
+
     # The instance metadata service, which announces the end of a spot instance: on EC2 http://169.254.169.254.
-    metadata_url: str | None = Field(default=None, pattern=r"^http://[^\s/]+/?$")
+    metadata_url: str | None = Field(default=None, pattern=r"^http://[^\s/]+(/\S*)?$")
     # Where this host is, for volumes that attach to it; without it the metadata service is asked.
     zone: str | None = Field(default=None, min_length=1, max_length=64)
 
@@ -80,11 +93,6 @@ class Settings(BaseSettings):
     egress_allow: tuple[str, ...] = ()
     max_forks_per_run: Count = 5000
     # The word of a card that ships with the product (m8i, c8i, r8i), or the path of one of the operator's own; see
-    # Where uploaded files and outputs are kept: this directory, or s3://bucket/prefix for an API and hosts apart.
-    blobs: str | None = Field(
-        default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]{0,200})?$"
-    )
-
     # `promigence-server rates`. Without it, m8i.
     rate_card: str | None = Field(default=None, min_length=1)
 
@@ -112,6 +120,8 @@ class Settings(BaseSettings):
         object.__setattr__(self, "run_dir", self.run_dir or runtime_dir(directory))
         if self.bundles == "ebs" and self.aws_region is None:
             raise ValueError("bundles=ebs needs aws_region: snapshots live in one region")
+        if self.blobs is not None and self.aws_region is None:
+            raise ValueError("blobs=s3://... needs aws_region: a bucket is in one region")
         return self
 
     @property
@@ -122,8 +132,6 @@ class Settings(BaseSettings):
 
     @property
     def redis_socket(self) -> Path:
-        if self.blobs is not None and self.aws_region is None:
-            raise ValueError("blobs=s3://... needs aws_region: a bucket is in one region")
         return self.sockets / "redis.sock"
 
     @property
@@ -186,7 +194,10 @@ def runtime_dir(directory: Path) -> Path:
 
 
 def inherited() -> dict[str, str]:
-    """What a process that we start keeps of our environment: no secrets, no proxies, no Python switches."""
+    """What a process that we start keeps of our environment: no secrets, no proxies, no Python switches.
+
+    Of AWS, only where its credentials are: a process reads them where they lie, or has its instance's role.
+    """
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from app.domain.census import Census
 from app.domain.placement import Policy
 from app.errors import Unavailable
-from app.ports import GuestEvents, HostPorts, Images, Ports
+from app.ports import Cloud, GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
 from app.ports.leaks import RowLeaks, Traces
 from infra.aws.blobs import S3Blobs
@@ -52,8 +52,8 @@ class Control:
     queue: QueueTraces
     metrics: Metrics
     census: Callable[[], Census]
-
     uploads: Traces | None = None
+
 
 def migrate(settings: Settings) -> None:
     """Bring the database up to this release. Twice is safe. Raises Unavailable(database_away)."""
@@ -74,8 +74,8 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
     with ExitStack() as opened:
         store = _store(settings, metrics)
         opened.callback(store.close)
-        bells = CeleryBells(celery(settings.broker_url), at_once=settings.forks_at_once)
         blobs = _blobs(settings)
+        bells = CeleryBells(celery(settings.broker_url), at_once=settings.forks_at_once)
         opened.callback(bells.close)
         ports = Ports(
             keys=store.keys,
@@ -92,6 +92,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
             meters=store.meters,
             usage=store.usage,
             workers=store.workers,
+            resources=store.resources,
             bells=bells,
             blobs=blobs,
             clock=HostClock(),
@@ -103,6 +104,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
                 placement=Policy(settings.placement),
             ),
             measures=metrics,
+            cloud=_cloud(settings),
         )
         queue = QueueTraces(redis_url(settings.broker_url))
         opened.callback(queue.close)
@@ -150,11 +152,11 @@ def _real_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
         _built(guest_dir / "vmlinuz"),
         _built(guest_dir / "initramfs.cpio"),
         clock,
+        settings.qemu,
     )
     with ExitStack() as opened:
         machines = QemuMachines(root, means, fingerprint, clock)
         opened.callback(machines.close)
-        settings.qemu,
         egress = EgressProxy(settings.egress_allow, _control_plane(settings))
         guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)
@@ -223,12 +225,6 @@ def _store(settings: Settings, metrics: Metrics | None = None) -> Stores:
     )
 
 
-def _images(settings: Settings) -> Images:
-    if settings.machines == "fake":
-        return FakeImages("debian-12")
-    return LocalImages(settings.products / "images", settings.products / "guest")
-
-
 def _blobs(settings: Settings) -> FolderBlobs | S3Blobs:
     if settings.blobs is None:
         return FolderBlobs(settings.dir / "blobs")
@@ -252,6 +248,12 @@ def _cloud(settings: Settings) -> Cloud | None:
 def _account(settings: Settings) -> Account:
     assert settings.aws_region is not None
     return Account(settings.aws_region, settings.aws_endpoint)
+
+
+def _images(settings: Settings) -> Images:
+    if settings.machines == "fake":
+        return FakeImages("debian-12")
+    return LocalImages(settings.products / "images", settings.products / "guest")
 
 
 def _built(path: Path) -> Path:

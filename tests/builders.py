@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.domain.cloud import Purpose, Resource, ResourceKind
 from app.domain.failure import Failure, Phase
 from app.domain.ledger import equal_grants
 from app.domain.machine import Accelerator, Fingerprint, RestoreKey, Shape
@@ -170,6 +171,26 @@ def build(name: str = "task-suite", budget_micros: int = 1_000_000) -> tuple[Bui
         template_fork_id=template.fork_id,
     )
     return made, run, template
+
+
+def volume(token: str, **more: Any) -> Resource:
+    """A volume that is about to be asked for, to read a bundle from."""
+    plain: dict[str, Any] = {
+        "token": token,
+        "kind": ResourceKind.VOLUME,
+        "purpose": Purpose.READ,
+        "bundle_id": "build_1",
+        "size_gib": 2,
+        "host_id": HOST,
+        "zone": "zone-a",
+    }
+    return Resource(**plain | more)
+
+
+def stored(token: str, **more: Any) -> Resource:
+    """A snapshot that is about to be asked for, to keep a bundle in."""
+    kept = {"kind": ResourceKind.SNAPSHOT, "purpose": Purpose.KEEP, "host_id": None, "zone": None}
+    return volume(token, **kept | more)
 
 
 def failed(kind: FailureKind = FailureKind.GUEST_LOST, **more: Any) -> Failure:

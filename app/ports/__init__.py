@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.ports.bells import Bells, Waiter, Wakes
 from app.ports.bundle import HostPorts, Ports
 from app.ports.callers import Keys, Projects, Receipts
+from app.ports.cloud import Cloud, Resources
 from app.ports.hosts import Hosts
 from app.ports.meters import Meters
 from app.ports.store import (
@@ -35,6 +36,7 @@ __all__ = [
     "Builds",
     "Bundles",
     "Clock",
+    "Cloud",
     "Execs",
     "Guest",
     "GuestEvents",
@@ -48,6 +50,7 @@ __all__ = [
     "Projects",
     "Quotes",
     "Receipts",
+    "Resources",
     "Runs",
     "Snapshots",
     "Usage",

@@ -8,9 +8,11 @@ from app.domain.placement import Policy
 from app.domain.rates import RateCard
 from app.ports.bells import Bells
 from app.ports.callers import Keys, Projects, Receipts
+from app.ports.cloud import Cloud, Resources
 from app.ports.hosts import Hosts
 from app.ports.measures import Measures, Unmeasured
 from app.ports.meters import Meters
+from app.ports.mounts import Mounts
 from app.ports.store import (
     Attempts,
     Builds,
@@ -22,7 +24,7 @@ from app.ports.store import (
 from app.ports.usage import Usage
 from app.ports.warm import WarmTargets
 from app.ports.workers import Workers
-from app.ports.world import Blobs, Bundles, Clock, Guest, Images, Machines
+from app.ports.world import Blobs, Bundles, Clock, Disk, Guest, Images, Machines, RoomyDisk
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What every process of the deployment has: rows, bells, clock, blobs, prices, limits, measures."""
+    """What every process of the deployment has: rows, bells, clock, blobs, prices, limits, measures.
+
+    `cloud` is there where stored bundles are snapshots of a cloud account.
+    """
 
     keys: Keys
     projects: Projects
@@ -56,6 +61,7 @@ class Ports:
     meters: Meters
     usage: Usage
     workers: Workers
+    resources: Resources
     bells: Bells
     blobs: Blobs
     clock: Clock
@@ -63,6 +69,7 @@ class Ports:
     images: Images
     limits: Limits
     measures: Measures = field(default_factory=Unmeasured)
+    cloud: Cloud | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,8 @@ class HostPorts:
 
     `forks_at_once` bounds how many forks come up (restore, contract, own test) at the same time: more would
     only take longer
-    each, with every meter running.
+    each, with every meter running. `mounts_max` bounds the bundles mounted here that are stored elsewhere; below
+    `disk_reserve_bytes` of free disk the host takes no forks.
     """
 
     host_id: str
@@ -80,3 +88,7 @@ class HostPorts:
     guest: Guest
     bundles: Bundles
     forks_at_once: int = 4
+    mounts: Mounts = field(default_factory=Mounts)
+    mounts_max: int = 16
+    disk: Disk = field(default_factory=RoomyDisk)
+    disk_reserve_bytes: int = 0

@@ -98,12 +98,13 @@ class Cloud(Protocol):
 class Resources(Protocol):
     """Rows of volumes and snapshots, each written before the cloud is asked.
 
-    Those that are gone stay: they are what the usage statement's storage is told from, until they are forgotten.
+    Those that are gone stay for 400 days: they are what the usage statement's storage is told from.
     """
 
     def intend(self, resource: Resource, within_ns: int) -> Resource:
         """Note what is about to be asked for, to be finished within so long by the database's clock, which sets
-        `intended_ns` and `deadline_ns`. Twice with one token gives the first row.
+        `intended_ns` and `deadline_ns`. Twice with one token gives the first row, also when that is gone by now: what
+        is asked for once more needs another token.
         """
         ...
 
@@ -142,8 +143,4 @@ class Resources(Protocol):
         """All that the cloud had at some moment of [begin, end) by the database's clock, gone by now or not; oldest
         first. What a statement of storage counts.
         """
-        ...
-
-    def forget(self, age_ns: int) -> int:
-        """Drop the rows of what has been gone for longer than that; how many."""
         ...

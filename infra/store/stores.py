@@ -17,6 +17,7 @@ from infra.store.migrate import upgrade
 from infra.store.projects import Projects
 from infra.store.quotes import Quotes
 from infra.store.receipts import Receipts
+from infra.store.resources import Resources
 from infra.store.runs import Runs
 from infra.store.snapshots import Snapshots
 from infra.store.usage import Usage
@@ -45,6 +46,7 @@ class Stores:
     leaks: RowLeaks
     workers: Workers
     census: Censuses
+    resources: Resources
 
     def migrate(self) -> None:
         """Bring the schema up to this release's. Twice is safe, also at the same time. Raises Unavailable."""
@@ -88,4 +90,5 @@ def create_store(
         leaks=RowLeaks(database),
         workers=Workers(database),
         census=Censuses(database),
+        resources=Resources(database),
     )

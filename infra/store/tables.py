@@ -14,6 +14,7 @@ from app.domain.snapshot import BuildState
 from infra.store.base import Row
 from infra.store.callers import KeyRow, ProjectMonthRow, ProjectRow, ReceiptRow
 from infra.store.history import EventCountRow, EventRow
+from infra.store.holdings import ResourceRow
 from infra.store.processes import WorkerRow
 from infra.store.schema import (
     AttemptRow,
@@ -56,6 +57,7 @@ events = _table(EventRow)
 event_counts = _table(EventCountRow)
 workers = _table(WorkerRow)
 warm_targets = _table(WarmTargetRow)
+resources = _table(ResourceRow)
 
 METADATA = Row.metadata
 

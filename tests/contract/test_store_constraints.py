@@ -154,6 +154,19 @@ BREAKS: dict[str, str | Copy] = {
         "UPDATE project_month SET committed_micros = budget_micros + 1"
     ),
     "pk_project_month": Copy("project_month"),
+    # What is kept warm.
+    "ck_warm_target_some_hosts": "UPDATE warm_target SET hosts = 0",
+    "ck_warm_target_version_or_newest": "UPDATE warm_target SET version = -1",
+    # What the cloud holds: each has its id, its place and its owner, and nothing waits without an end.
+    "uq_resource_cloud_id": Copy("resource", {"token": "other"}, "cloud_id IS NOT NULL"),
+    "ck_resource_kind_known": "UPDATE resource SET kind = 'bucket', host_id = NULL, zone = NULL",
+    "ck_resource_purpose_known": "UPDATE resource SET purpose = 'play' WHERE kind = 'volume'",
+    "ck_resource_purpose_of_its_kind": "UPDATE resource SET purpose = 'keep' WHERE kind = 'volume'",
+    "ck_resource_a_volume_has_its_place": "UPDATE resource SET zone = NULL",
+    "ck_resource_some_size": "UPDATE resource SET size_gib = 0",
+    "ck_resource_made_has_its_id": "UPDATE resource SET cloud_id = NULL",
+    "ck_resource_unmade_has_its_deadline": "UPDATE resource SET deadline_ns = NULL",
+    "ck_resource_gone_has_no_deadline": "UPDATE resource SET gone_ns = 1",
     # What is no money: versions, keys, builds, commands.
     "ck_snapshot_version_from_1": "UPDATE snapshot SET version = 0",
     "uq_snapshot_project_id_name_version": Copy("snapshot", {"snapshot_id": "other", "ref": "o@1"}),
@@ -184,6 +197,10 @@ def full(rows: Rows) -> Rows:
     build, run, template = a.build()
     rows.store.builds.start(build, run, template, None)
     rows.store.builds.accept(build.build_id, a.snapshot())
+    rows.store.warm.set(a.PROJECT, "task-suite", 1)
+    rows.store.resources.intend(a.volume("tok_1"), 10**12)
+    rows.store.resources.intend(a.volume("tok_2"), 10**12)
+    rows.store.resources.made("tok_2", "vol-1")
     rows.store.keys.create(a.PROJECT, "laptop")
     return rows
 

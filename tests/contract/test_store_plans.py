@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from app.domain.account import Receipt
+from app.domain.cloud import ResourceKind
 from app.domain.fork import EndReason
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Exec, ExecPurpose
@@ -88,6 +89,7 @@ def _live_through_everything(rows: Rows) -> None:
     store.hosts.unassign_dead()
     store.hosts.begin_test(a.HOST)
     store.leaks.found()
+    _hold(rows)
     store.runs.list(a.PROJECT, {"step": "1"}, 10, held.run.run_id)
     store.runs.tallies((held.run.run_id,))
     store.runs.attempts(held.run.run_id)
@@ -111,6 +113,19 @@ def _bill(rows: Rows, run_id: str) -> None:
     meters.share(run_id)
     meters.overqueued()
     meters.expire_queued(run_id)
+
+
+def _hold(rows: Rows) -> None:
+    resources = rows.store.resources
+    resources.intend(a.volume("tok_1"), NS_PER_SECOND)
+    resources.made("tok_1", "vol-1")
+    resources.settle("tok_1")
+    resources.of_bundle("build_1")
+    resources.of_host(a.HOST)
+    resources.living()
+    resources.living(ResourceKind.VOLUME)
+    resources.made_within(0, rows.clock.wall_ns())
+    resources.gone("tok_1")
 
 
 def _build(rows: Rows) -> None:

@@ -166,7 +166,14 @@ class Stage:
 
     def build(self, definition: Definition) -> dict[str, Any]:
         """Build to its end; the build's page."""
-        answer = build.start(self.ports, PROJECT, definition, None)
+        return self.built(build.start(self.ports, PROJECT, definition, None))
+
+    def rebuild(self, ref: str) -> dict[str, Any]:
+        """Rebuild to its end; the build's page."""
+        return self.built(build.rebuild(self.ports, PROJECT, ref, None, None))
+
+    def built(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The page of a build that has been accepted, at its end."""
         for _ in range(1000):
             self.tick()
             page = report.build(self.ports, PROJECT, str(answer["build_id"]))
@@ -201,6 +208,7 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
         meters=stores.meters,
         usage=stores.usage,
         workers=stores.workers,
+        resources=stores.resources,
         bells=bells,
         blobs=FolderBlobs(folder / "blobs"),
         clock=clock,

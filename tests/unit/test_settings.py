@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -107,14 +108,25 @@ def test_directories_have_short_runtime_places_of_their_own(tmp_path: Path) -> N
 
 def test_a_child_inherits_no_secret_and_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "half of it")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://elsewhere")
+    monkeypatch.setenv("AWS_PROFILE", "ours")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/etc/ours")
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     monkeypatch.setenv("PATH", "/usr/bin")
 
     kept = inherited()
 
     assert kept["PATH"] == "/usr/bin"
-    assert not {"HTTPS_PROXY", "AWS_SECRET_ACCESS_KEY", "PYTHONWARNINGS"} & kept.keys()
+    assert not {"HTTPS_PROXY", "PYTHONWARNINGS"} & kept.keys()
+    assert {name: value for name, value in kept.items() if name.startswith("AWS_")} == {
+        "AWS_PROFILE": "ours",
+        "AWS_SHARED_CREDENTIALS_FILE": "/etc/ours",
+    }
 
 
 @pytest.mark.parametrize(
