@@ -70,7 +70,8 @@ def examine(directory: Path, *, fix: bool) -> Report:
     _look_at_disk(report, settings)
     with ExitStack() as opened:
         control = _opened_control(report, settings, opened)
-        host = _opened_host(report, settings, opened)
+        works = "worker" in settings.parts
+        host = _opened_host(report, settings, opened) if works else None
         if control is None:
             _tell_unknown(report, settings, host)
             return report

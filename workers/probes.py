@@ -56,13 +56,16 @@ class Asker:
         return None
 
     def api(self) -> str | None:
-        """It says that it is ready, and lets our key in."""
+        """It says that it is ready, and lets our key in. Where hosts are stacks of their own, it may wait for them."""
         base = self.base_url
         ready = _get(f"{base}/readyz")
         if isinstance(ready, str):
             return ready
         if ready.status_code != 200:
-            return f"not ready: {_unready_parts(ready)}"
+            lacking = _unready_parts(ready)
+            if "worker" in self.settings.parts or set(lacking) != {"hosts"}:
+                told = ", ".join(f"{name} ({detail})" for name, detail in lacking.items())
+                return f"not ready: {told or f'answered {ready.status_code}'}"
         hosts = _get(f"{base}/v1/hosts", headers={"Authorization": f"Bearer {self.api_key}"})
         if isinstance(hosts, str):
             return hosts
@@ -137,11 +140,10 @@ def _get(
         return f"no answer: {type(error).__name__}"
 
 
-def _unready_parts(answer: httpx2.Response) -> str:
+def _unready_parts(answer: httpx2.Response) -> dict[str, str]:
+    """What each lacks, by name; empty where the answer says nothing that we know."""
     try:
         parts = answer.json()["parts"]
-        return ", ".join(
-            f"{part['name']} ({part['detail']})" for part in parts if not part["ready"]
-        )
+        return {part["name"]: part["detail"] for part in parts if not part["ready"]}
     except (ValueError, KeyError, TypeError):
-        return f"answered {answer.status_code}"
+        return {}

@@ -63,6 +63,10 @@ def main() -> None:
 @app.command()
 def up(
     directory: Dir = HERE,
+    parts: Annotated[
+        str | None,
+        typer.Option(help="of api,worker,billing,flower: all (the default), or what belongs here"),
+    ] = None,
     machines: Annotated[str | None, typer.Option(help="real or fake")] = None,
     egress_allow: Annotated[
         list[str] | None, typer.Option(help="host:port that a run may ask to reach; repeatable")
@@ -75,8 +79,13 @@ def up(
     from workers.stack import up as start
 
     allowed = None if egress_allow is None else tuple(egress_allow)
-    settings = start.up(directory, start.Wanted(machines, allowed, host_slots), _say)
-    print(f"up: http://{settings.api_host}:{settings.api_port}  settings in {settings.dir / 'env'}")
+    names = None if parts is None else tuple(parts.split(","))
+    settings = start.up(directory, start.Wanted(names, machines, allowed, host_slots), _say)
+    if "api" in settings.parts:
+        where = f"http://{settings.api_host}:{settings.api_port}"
+        print(f"up: {where}  settings in {settings.dir / 'env'}")
+    else:
+        print(f"up: {', '.join(settings.parts)} of {settings.host_id}")
     if foreground:
         try:
             start.wait(directory)

@@ -23,7 +23,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a stack is made of. `server` is the argv that `promigence-server` is run by.
+    """What a stack is made of. `server` is the argv that `promigence-server` is run by, `names` the parts of it.
 
     `redis` is the broker's binary; None where a broker of the operator's own is used.
     """
@@ -32,17 +32,19 @@ class Plan:
     redis: Path | None
     redis_socket: Path
     server: tuple[str, ...]
+    names: frozenset[str]
 
 
 def parts(plan: Plan) -> tuple[Part, ...]:
     """In the order of starting; they all wait for what they need, so nobody waits in between."""
-    ours = (
+    known = (
         _ours(plan, "api", "serve"),
         # It ends the tasks that it has begun, which last seconds.
         replace(_ours(plan, "worker", "worker", patience_s=20.0), pulses=True),
         _ours(plan, "billing", "billing"),
         _ours(plan, "flower", "flower"),
     )
+    ours = tuple(part for part in known if part.name in plan.names)
     if plan.redis is None:
         return ours
     return (Part("redis", redis_argv(plan.redis, plan.redis_socket), foundation=True), *ours)

@@ -24,8 +24,12 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path / "stack", tmp_path / "runtime" / "abc")
 
 
-def plan(redis: Path | None = Path("/usr/bin/redis-server")) -> Plan:
-    return Plan(Path("/co/.promigence"), redis, Path("/run/p/redis.sock"), ("server",))
+ALL = ("api", "worker", "billing", "flower")
+
+
+def plan(redis: Path | None = Path("/usr/bin/redis-server"), names: tuple[str, ...] = ALL) -> Plan:
+    socket = Path("/run/p/redis.sock")
+    return Plan(Path("/co/.promigence"), redis, socket, ("server",), frozenset(names))
 
 
 def test_the_parts_of_a_stack() -> None:
@@ -38,6 +42,10 @@ def test_the_parts_of_a_stack() -> None:
 
 def test_an_operators_own_broker_is_no_part() -> None:
     assert "redis" not in {part.name for part in parts(plan(redis=None))}
+
+
+def test_a_host_of_a_deployment_is_its_worker_alone() -> None:
+    assert [part.name for part in parts(plan(redis=None, names=("worker",)))] == ["worker"]
 
 
 def test_no_password_stands_in_an_argument_list() -> None:

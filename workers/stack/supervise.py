@@ -18,7 +18,8 @@ from infra.stack.supervisor import supervise
 def parts_of(settings: Settings) -> tuple[Part, ...]:
     """The parts of this stack. A broker of the operator's own is none of them."""
     redis = None if settings.redis_url else redis_binary() or Path("redis-server")
-    return parts(Plan(settings.dir, redis, settings.redis_socket, server_argv()))
+    names = frozenset(settings.parts)
+    return parts(Plan(settings.dir, redis, settings.redis_socket, server_argv(), names))
 
 
 def places_of(directory: Path) -> Places:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from app.errors import Conflict, Unavailable
+from app.errors import BadRequest, Conflict, Unavailable
 from app.ids import new_id
 from infra import wiring
 from infra.settings import SETTINGS_FILE, Settings, as_json, inherited, load
@@ -38,6 +38,9 @@ from workers.watch import Deaf
 PROJECT = "default"
 KEY_NAME = "make up"
 READY_WITHIN_S = 90.0
+# What runs on one machine may keep its rows in a file and its bells behind a socket of that machine.
+TOGETHER = frozenset({"api", "worker", "billing"})
+PORTS_OF_OURS = ("api_port", "flower_port", "worker_metrics_port", "billing_metrics_port")
 # Below the range from which the kernel gives ports to clients: what was free a moment ago is still free for a listener.
 PORTS = range(20_000, 32_000)
 
@@ -46,12 +49,14 @@ PORTS = range(20_000, 32_000)
 class Wanted:
     """What the caller of `up` decides; None leaves it to the environment or the default."""
 
+    parts: tuple[str, ...] | None = None
     machines: str | None = None
     egress_allow: tuple[str, ...] | None = None
     host_slots: int | None = None
 
     def overrides(self) -> dict[str, object]:
         asked = {
+            "parts": self.parts,
             "machines": self.machines,
             "egress_allow": self.egress_allow,
             "host_slots": self.host_slots,
@@ -60,10 +65,11 @@ class Wanted:
 
 
 def up(directory: Path, wanted: Wanted, say: Say) -> Settings:
-    """Start the stack of this directory and return when all of it does its work. Already up: says so.
+    """Start the stack of this directory, or the parts of one that belong here, and return when all of it does its work.
+    Already up: says so.
 
-    Whatever goes wrong, or Ctrl-C, stops what was started. Raises Unavailable(stack_not_ready), Conflict(stack_busy,
-    stack_differs).
+    Whatever goes wrong, or Ctrl-C, stops what was started. Raises Unavailable(stack_not_ready),
+    BadRequest(parts_apart), Conflict(stack_busy, stack_differs).
     """
     places = places_of(directory)
     with alone(places):
@@ -104,9 +110,9 @@ def _bring_up(places: Places, wanted: Wanted, say: Say) -> Settings:
     settings = _settings(places, wanted)
     _need(settings)
     write_private(places.directory / SETTINGS_FILE, as_json(settings))
-    api_key = _fresh_key(settings)
+    api_key = _fresh_key(settings) if "api" in settings.parts else None
     supervisor = _start_supervisor(places)
-    with asking(settings, api_key) as probes:
+    with asking(settings, api_key or "") as probes:
         ailing = wait_until_well(
             probes,
             READY_WITHIN_S,
@@ -116,16 +122,29 @@ def _bring_up(places: Places, wanted: Wanted, say: Say) -> Settings:
     if ailing:
         raise Unavailable("stack_not_ready", _complaint(places, ailing), parts=ailing)
     write_private(places.scrapes, _scrapes(places, settings))
-    write_private(places.environment, _environment(settings, api_key))
+    if api_key is not None:
+        write_private(places.environment, _environment(settings, api_key))
     return settings
 
 
 def _need(settings: Settings) -> None:
-    """What no part can do without, asked before any is started. Raises Unavailable, saying what to install."""
+    """What no part can do without, asked before any is started.
+
+    Raises Unavailable, saying what to install; BadRequest(parts_apart) where parts that run elsewhere could not meet
+    these.
+    """
+    alone = frozenset(settings.parts) >= TOGETHER
+    if not alone and (settings.database_url is None or settings.redis_url is None):
+        raise BadRequest(
+            "parts_apart",
+            f"without {', '.join(sorted(TOGETHER - set(settings.parts)))} here, the database and the queue are another"
+            " machine's too: set PROMIGENCE_DATABASE_URL and PROMIGENCE_REDIS_URL",
+        )
     if settings.redis_url is None and redis_binary() is None:
         raise Unavailable("no_redis", "no redis-server on the path: run `make setup`")
-    with wiring.host(settings, new_id("claim"), Deaf()):
-        pass
+    if "worker" in settings.parts:
+        with wiring.host(settings, new_id("claim"), Deaf()):
+            pass
 
 
 def _settings(places: Places, wanted: Wanted) -> Settings:
@@ -133,14 +152,14 @@ def _settings(places: Places, wanted: Wanted) -> Settings:
     asked = Settings(dir=places.directory, **wanted.overrides())  # type: ignore[arg-type]
     own = {
         "run_dir": places.run_dir,
-        "api_port": _free_port(),
-        "flower_port": _free_port(),
-        "flower_password": SecretStr(secrets.token_urlsafe(24)),
-        "worker_metrics_port": _free_port(),
-        "billing_metrics_port": _free_port(),
+        # A port that was asked for is one that others were told of.
+        **{name: _free_port() for name in PORTS_OF_OURS if name not in asked.model_fields_set},
+        "flower_password": asked.flower_password or SecretStr(secrets.token_urlsafe(24)),
         "metrics_token": asked.metrics_token or _kept(places.metrics_token),
-        "key_secret": asked.key_secret or _kept(places.directory / "key.secret"),
     }
+    if "api" in asked.parts:
+        # Where no keys are checked the secret has no business.
+        own["key_secret"] = asked.key_secret or _kept(places.directory / "key.secret")
     return asked.model_copy(update=own)
 
 
@@ -195,14 +214,15 @@ def _start_supervisor(places: Places) -> Process:
 
 
 def _environment(settings: Settings, api_key: str) -> str:
-    password = settings.flower_password
-    assert password is not None
-    credentials = f"{settings.flower_user}:{password.get_secret_value()}"
     lines = {
         "PROMIGENCE_BASE_URL": f"http://{settings.api_host}:{settings.api_port}",
         "PROMIGENCE_API_KEY": api_key,
-        "FLOWER_URL": f"http://{credentials}@127.0.0.1:{settings.flower_port}",
     }
+    if "flower" in settings.parts:
+        password = settings.flower_password
+        assert password is not None
+        credentials = f"{settings.flower_user}:{password.get_secret_value()}"
+        lines["FLOWER_URL"] = f"http://{credentials}@127.0.0.1:{settings.flower_port}"
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in lines.items())
 
 
@@ -217,7 +237,9 @@ def _scrapes(places: Places, settings: Settings) -> str:
         "job_name": "promigence",
         "authorization": {"credentials_file": str(places.metrics_token)},
         "static_configs": [
-            {"targets": [target], "labels": {"component": name}} for name, target in targets.items()
+            {"targets": [target], "labels": {"component": name}}
+            for name, target in targets.items()
+            if name in settings.parts
         ],
     }
     return json.dumps({"scrape_configs": [job]}, indent=2) + "\n"
