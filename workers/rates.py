@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from app.domain.money import MICROS_PER_USD, exact_micros_of_usd, usd_text
-from app.domain.rates import Basis, Commitment
+from app.domain.rates import Basis, Commitment, StoragePrice
 from app.errors import BadRequest
 from infra import rates as cards
 from infra.settings import load
@@ -60,6 +60,7 @@ def show(
     typer.echo(_table(shown))
     typer.echo(_priced(shown))
     typer.echo(_bought(shown.commitment) if shown.commitment else "no commitment")
+    typer.echo(_kept(shown.storage) if shown.storage else "no prices of storage")
 
 
 @rates.command()
@@ -97,6 +98,12 @@ def derive(
         datetime | None,
         typer.Option(formats=["%Y-%m-%d"], help="The day after the last; a year later."),
     ] = None,
+    volume_usd_per_gib_month: Annotated[
+        str | None, typer.Option(help="A GiB of volumes for a month, if not the list price.")
+    ] = None,
+    snapshot_usd_per_gib_month: Annotated[
+        str | None, typer.Option(help="A GiB of snapshots for a month, if not the list price.")
+    ] = None,
     version: Annotated[
         str | None, typer.Option(help="Without it, one that ends in a digest of the card.")
     ] = None,
@@ -112,7 +119,8 @@ def derive(
         bought = cards.bought(facts, vcpus_committed, begins, ends)
     elif committed_from or committed_until:
         raise typer.BadParameter("a commitment has --vcpus-committed")
-    text = cards.written(cards.derived(facts, region, day, basis, bought, version))
+    storage = _storage(region, volume_usd_per_gib_month, snapshot_usd_per_gib_month)
+    text = cards.written(cards.derived(facts, region, day, basis, bought, version, storage))
     # What the options made is held to the same rules as a file that somebody wrote.
     cards.parse(text.encode(), "as derived")
     typer.echo(text, nl=False)
@@ -147,6 +155,27 @@ def _plan(percent: int | None, usd_per_hour: str | None) -> cards.Plan:
     if usd_per_hour is not None:
         return cards.Plan(micros_per_hour=exact_micros_of_usd("--plan-usd-per-hour", usd_per_hour))
     return cards.Plan(percent=cards.PLAN_PERCENT if percent is None else percent)
+
+
+def _storage(region: str, volume: str | None, snapshot: str | None) -> cards.Storage | None:
+    """What was given, and for the rest the list's, which holds in one region; None where nothing is known."""
+    listed = cards.STORAGE if region == cards.REGION else None
+    if volume is None and snapshot is None:
+        return listed
+    given = {
+        "volume_micros_per_gib_month": ("--volume-usd-per-gib-month", volume),
+        "snapshot_micros_per_gib_month": ("--snapshot-usd-per-gib-month", snapshot),
+    }
+    said = {
+        key: exact_micros_of_usd(option, amount)
+        for key, (option, amount) in given.items()
+        if amount is not None
+    }
+    if listed is not None:
+        return cards.Storage(replace(listed.price, **said), OWN_SOURCE)
+    if len(said) < len(given):
+        raise typer.BadParameter(f"of {region} no list price is known: give both prices of storage")
+    return cards.Storage(StoragePrice(**said), OWN_SOURCE)
 
 
 def _today() -> date:
@@ -197,9 +226,17 @@ def _bought(commitment: Commitment) -> str:
     )
 
 
+def _kept(storage: cards.Storage) -> str:
+    price = storage.price
+    return (
+        f"storage: {usd_text(price.volume_micros_per_gib_month)} USD a GiB-month of volumes, "
+        f"{usd_text(price.snapshot_micros_per_gib_month)} of snapshots ({storage.source})"
+    )
+
+
 def _as_dict(card: cards.Card) -> dict[str, object]:
     """The JSON shape of `show`; amounts as texts, exactly."""
-    bought = card.commitment
+    bought, kept = card.commitment, card.storage
     return {
         "version": card.version,
         "currency": "USD",
@@ -216,6 +253,14 @@ def _as_dict(card: cards.Card) -> dict[str, object]:
             for price in card.prices
         ],
         "commitment": None if bought is None else _bought_as_dict(bought),
+        "storage": None if kept is None else _kept_as_dict(kept),
+    }
+
+
+def _kept_as_dict(kept: cards.Storage) -> dict[str, object]:
+    return {
+        "volume_usd_per_gib_month": usd_text(kept.price.volume_micros_per_gib_month),
+        "snapshot_usd_per_gib_month": usd_text(kept.price.snapshot_micros_per_gib_month),
     }
 
 

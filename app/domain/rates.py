@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.domain.cloud import ResourceKind
 from app.domain.machine import Shape
+from app.domain.money import NS_PER_HOUR
 from app.errors import BadRequest
+
+# The cloud bills parts of the month that it is; 730 hours are the mean of a year's months.
+MONTH_NS = 730 * NS_PER_HOUR
 
 
 class Basis(StrEnum):
@@ -52,6 +57,23 @@ class Commitment:
 
 
 @dataclass(frozen=True, slots=True)
+class StoragePrice:
+    """What the account pays for keeping things: micro-dollars for a GiB and a month of `MONTH_NS`.
+
+    A snapshot is priced by the size of its volume. The cloud bills the blocks that it holds, which are never more.
+    """
+
+    volume_micros_per_gib_month: int
+    snapshot_micros_per_gib_month: int
+
+    def micros_per_month(self, kind: ResourceKind, size_gib: int) -> int:
+        """A month of a volume or snapshot of this size."""
+        if kind is ResourceKind.VOLUME:
+            return self.volume_micros_per_gib_month * size_gib
+        return self.snapshot_micros_per_gib_month * size_gib
+
+
+@dataclass(frozen=True, slots=True)
 class RateCard:
     """Prices by shape. A shape that is not listed costs what the cheapest listed shape that holds it costs."""
 
@@ -59,6 +81,7 @@ class RateCard:
     prices: tuple[Price, ...]
     basis: Basis = Basis.COMMITTED
     commitment: Commitment | None = None
+    storage: StoragePrice | None = None
 
     def rate(self, shape: Shape, basis: Basis | None = None) -> Rate:
         """At the card's own basis, or at the one that is asked for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.rates.card import Card, bought, day_of, derived, written
-from infra.rates.derivation import Derivation, Grid, Host, Plan
+from infra.rates.derivation import Derivation, Grid, Host, Plan, Storage
 from infra.rates.read import parse, problems_of, read_card
 from infra.rates.shipped import (
     DEFAULT,
@@ -11,6 +11,7 @@ from infra.rates.shipped import (
     PRICED_AT,
     REGION,
     SHIPPED,
+    STORAGE,
     card_of,
     listed_host,
     shipped_card,
@@ -22,11 +23,13 @@ __all__ = [
     "PRICED_AT",
     "REGION",
     "SHIPPED",
+    "STORAGE",
     "Card",
     "Derivation",
     "Grid",
     "Host",
     "Plan",
+    "Storage",
     "bought",
     "card_of",
     "day_of",

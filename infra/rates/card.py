@@ -12,7 +12,7 @@ from app.domain.machine import Shape
 from app.domain.money import NS_PER_SECOND, usd_text
 from app.domain.rates import Basis, Commitment, Price, RateCard
 from app.errors import BadRequest
-from infra.rates.derivation import Derivation
+from infra.rates.derivation import Derivation, Storage
 
 HEAD = """\
 # What a fork-hour of each shape costs. `promigence-server rates derive` wrote it and derives the same again;
@@ -24,6 +24,9 @@ HOST = """
 PLAN = """
 # What a committed hour of the host costs: a percentage of the price on demand, or usd_per_hour.
 [plan]"""
+STORAGE = """
+# What a GiB of volumes, and one of snapshots, costs for a month of 730 hours.
+[storage]"""
 SHAPES = """
 # A price for each of these, as far as it fits on the host. A shape between them costs what the next above it costs.
 [shapes]"""
@@ -43,10 +46,12 @@ class Card:
     prices: tuple[Price, ...]
     derivation: Derivation | None = None
     commitment: Commitment | None = None
+    storage: Storage | None = None
 
     def rates(self) -> RateCard:
         """What quotes and usage are made from."""
-        return RateCard(self.version, self.prices, self.basis, self.commitment)
+        storage = None if self.storage is None else self.storage.price
+        return RateCard(self.version, self.prices, self.basis, self.commitment, storage)
 
 
 def derived(
@@ -56,6 +61,7 @@ def derived(
     basis: Basis = Basis.COMMITTED,
     commitment: Commitment | None = None,
     version: str | None = None,
+    storage: Storage | None = None,
 ) -> Card:
     """A card whose rows follow from `derivation`.
 
@@ -69,7 +75,7 @@ def derived(
         )
 
     def named(version: str) -> Card:
-        return Card(version, region, priced_at, basis, rows, derivation, commitment)
+        return Card(version, region, priced_at, basis, rows, derivation, commitment, storage)
 
     if version is not None:
         return named(version)
@@ -109,6 +115,8 @@ def _lines(card: Card) -> Iterator[str]:
         yield from _facts(card.derivation)
     if card.commitment is not None:
         yield from _commitment(card.commitment)
+    if card.storage is not None:
+        yield from _storage(card.storage)
     for price in card.prices:
         yield from _row(price, card.derivation)
 
@@ -140,6 +148,14 @@ def _commitment(bought: Commitment) -> Iterator[str]:
     yield f"usd_per_hour = {usd_text(bought.micros_per_hour)}"
     yield f"begins = {day_of(bought.begins_ns)}"
     yield f"ends = {day_of(bought.ends_ns)}"
+
+
+def _storage(storage: Storage) -> Iterator[str]:
+    price = storage.price
+    yield STORAGE
+    yield f"volume_usd_per_gib_month = {usd_text(price.volume_micros_per_gib_month)}"
+    yield f"snapshot_usd_per_gib_month = {usd_text(price.snapshot_micros_per_gib_month)}"
+    yield f"source = {_text(storage.source)}"
 
 
 def _row(price: Price, facts: Derivation | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.domain.machine import Shape
-from app.domain.rates import Price
+from app.domain.rates import Price, StoragePrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,14 @@ class Plan:
             return self.micros_per_hour
         assert self.percent is not None
         return _part(host.micros_per_hour * self.percent, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What is paid for volumes and snapshots, and where that is from."""
+
+    price: StoragePrice
+    source: str
 
 
 @dataclass(frozen=True, slots=True)

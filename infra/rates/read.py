@@ -10,10 +10,10 @@ from typing import Any
 
 from app.domain.machine import Shape
 from app.domain.money import usd_text
-from app.domain.rates import Basis, Commitment, Price
+from app.domain.rates import Basis, Commitment, Price, StoragePrice
 from app.errors import BadRequest
 from infra.rates.card import Card, midnight_ns
-from infra.rates.derivation import Derivation, Grid, Host, Plan
+from infra.rates.derivation import Derivation, Grid, Host, Plan, Storage
 from infra.rates.table import Table
 
 MAX_BYTES = 256 * 1024
@@ -21,6 +21,7 @@ MAX_ROWS = 500
 # Ten times what an hour of the dearest instance costs; times the longest run of the most forks it still is 63 bits.
 MAX_USD_PER_HOUR = 10_000
 MAX_COMMITTED_USD_PER_HOUR = 1_000_000
+MAX_USD_PER_GIB_MONTH = 100
 MAX_VCPUS, MAX_MIB, MAX_GIB = 4096, 64 * 1024 * 1024, 64 * 1024
 
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -91,8 +92,9 @@ def _card(top: Table) -> Card:
     basis = Basis(top.choice("basis", [basis.value for basis in Basis]))
     facts = _derivation(top)
     commitment = _commitment(top.table("commitment"), facts) if top.has("commitment") else None
+    storage = _storage(top.table("storage")) if top.has("storage") else None
     prices = _prices(top, facts)
-    return Card(version, region, priced_at, basis, prices, facts, commitment)
+    return Card(version, region, priced_at, basis, prices, facts, commitment, storage)
 
 
 def _derivation(top: Table) -> Derivation | None:
@@ -157,6 +159,16 @@ def _commitment(table: Table, facts: Derivation | None) -> Commitment:
     if facts is not None and bought.micros_per_hour > facts.on_demand_micros(bought.vcpus):
         table.fault("usd_per_hour", f"is above what {bought.vcpus} vCPUs cost on demand")
     return bought
+
+
+def _storage(table: Table) -> Storage:
+    return Storage(
+        StoragePrice(
+            table.usd("volume_usd_per_gib_month", MAX_USD_PER_GIB_MONTH),
+            table.usd("snapshot_usd_per_gib_month", MAX_USD_PER_GIB_MONTH),
+        ),
+        table.text("source", LINE, "where the prices are from: one line of ASCII, at most 200"),
+    )
 
 
 def _prices(top: Table, facts: Derivation | None) -> tuple[Price, ...]:

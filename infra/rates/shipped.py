@@ -6,9 +6,10 @@ from datetime import date
 from importlib import resources
 from pathlib import Path
 
+from app.domain.rates import StoragePrice
 from app.errors import NotFound
 from infra.rates.card import Card
-from infra.rates.derivation import Host
+from infra.rates.derivation import Host, Storage
 from infra.rates.read import parse, read_card
 
 REGION = "us-east-1"
@@ -16,6 +17,12 @@ PRICED_AT = date(2026, 7, 1)
 SOURCE = "list price on demand, Linux, July 2026"
 # A year of a plan without payment in advance costs about so much of the price on demand; whoever has one states it.
 PLAN_PERCENT = 73
+
+# Volumes of gp3 with what throughput comes with them, and snapshots of the standard tier; the cloud's GB is a GiB.
+STORAGE = Storage(
+    StoragePrice(volume_micros_per_gib_month=80_000, snapshot_micros_per_gib_month=50_000),
+    "list price of gp3 and standard snapshots, July 2026",
+)
 
 # By the name that the setting `rate_card` takes: the instance that the card is derived from.
 SHIPPED = {"m8i": "m8i.4xlarge", "c8i": "c8i.4xlarge", "r8i": "r8i.4xlarge"}

@@ -91,6 +91,23 @@ def test_of_a_listed_instance_only_what_differs_is_given(tmp_path: Path) -> None
     assert facts.host.source.startswith("as given")
 
 
+def test_storage_has_list_prices_in_one_region_only(tmp_path: Path) -> None:
+    card = tmp_path / "card.toml"
+
+    def storage(*words: str) -> object:
+        card.write_text(_derived("--instance", "m8i.4xlarge", *words))
+        return json.loads(_run("show", card, "--json").stdout)["storage"]
+
+    volume, snapshot = "--volume-usd-per-gib-month", "--snapshot-usd-per-gib-month"
+    given = {"volume_usd_per_gib_month": "0.09", "snapshot_usd_per_gib_month": "0.05"}
+    assert storage() == given | {"volume_usd_per_gib_month": "0.08"}
+    assert storage(volume, "0.09") == given
+    assert storage("--region", "eu-central-1") is None
+    assert storage("--region", "eu-central-1", volume, "0.09", snapshot, "0.05") == given
+    assert "0.09 USD a GiB-month of volumes, 0.05 of snapshots" in _run("show", card).stdout
+    assert "as given" in card.read_text()
+
+
 @pytest.mark.parametrize("amount", ["0", "-1", "nan", "inf", "1e400", "abc", "1_0", "\uff11", ""])
 @pytest.mark.parametrize("option", ["--usd-per-hour", "--plan-usd-per-hour"])
 def test_an_amount_that_is_none_is_named_by_its_option(option: str, amount: str) -> None:
@@ -124,8 +141,12 @@ def test_what_follows_from_nothing_is_refused() -> None:
         ("--instance", "m8i.4xlarge", "--committed-from", "2026-07-01"),
         ("--instance", "m8i.4xlarge", "--priced-at", "July"),
         ("--instance", "m8i.4xlarge", "--basis", "barter"),
+        (
+            *("--instance", "m8i.4xlarge", "--region", "eu-central-1"),
+            *("--volume-usd-per-gib-month", "0.09"),
+        ),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_options_that_do_not_go_together_are_bad_usage(words: tuple[str, ...]) -> None:
     done = _run("derive", *words)
