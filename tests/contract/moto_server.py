@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 from moto.server import ThreadedMotoServer
 
 from infra.aws.session import Account
+
+if TYPE_CHECKING:
+    from types_boto3_ec2 import EC2Client
 
 REGION = "us-east-1"
 ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
@@ -48,7 +53,7 @@ def empty(endpoint: str) -> None:
 
 def instance(account: Account, zone: str = ZONE) -> str:
     """The id of a new running instance in that zone."""
-    ec2 = account.ec2()
+    ec2 = _client(account)
     image = ec2.register_image(Name="base", RootDeviceName="/dev/xvda")["ImageId"]
     made = ec2.run_instances(
         ImageId=image,
@@ -58,3 +63,8 @@ def instance(account: Account, zone: str = ZONE) -> str:
         Placement={"AvailabilityZone": zone},
     )
     return made["Instances"][0]["InstanceId"]
+
+
+@cache
+def _client(account: Account) -> EC2Client:
+    return account.ec2()

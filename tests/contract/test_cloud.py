@@ -1,0 +1,104 @@
+"""The contract of the cloud account: by AWS's API on a moto server, and on the account in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from infra.aws.ec2 import Ec2Cloud
+from infra.aws.session import Account
+from infra.conformance_cloud import CHECKS, REFUSALS, Check, Subject
+from infra.fakes.clock import ManualClock
+from infra.fakes.cloud import FakeCloud
+from tests.contract.moto_server import OTHER_ZONE, REGION, ZONE, empty, instance, moto_server
+
+HERE, BESIDE, FAR = ("i-" + str(n) * 17 for n in (1, 2, 3))
+FOREIGN = "snap-00000000000000abc"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with moto_server(tmp_path_factory.mktemp("aws")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def account(server: str) -> Account:
+    """An empty one."""
+    empty(server)
+    return Account(REGION, server)
+
+
+@pytest.fixture(scope="module")
+def clouds(server: str) -> tuple[Ec2Cloud, Ec2Cloud]:
+    """Two deployments in one account; a client takes longer to make than all that it is asked here."""
+    account = Account(REGION, server)
+    return Ec2Cloud(account, "ours", _never), Ec2Cloud(account, "other", _never)
+
+
+@pytest.fixture
+def by_api(account: Account, clouds: tuple[Ec2Cloud, Ec2Cloud]) -> Iterator[Subject]:
+    ours, other = clouds
+
+    def foreign() -> str:
+        volume = other.create_volume(
+            token="theirs", zone=ZONE, size_gib=1, snapshot_id=None, tags={}
+        )
+        return other.create_snapshot(
+            token="theirs", volume_id=volume.volume_id, tags={}
+        ).snapshot_id
+
+    made = Subject(
+        cloud=ours,
+        deployment="ours",
+        zone=ZONE,
+        far_zone=OTHER_ZONE,
+        instance=instance(account),
+        neighbour=instance(account),
+        stranger=instance(account, OTHER_ZONE),
+        foreign=foreign,
+        # Everything has come about when moto answers.
+        until=lambda condition: condition(),
+    )
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Subject]:
+    clock = ManualClock()
+    cloud = FakeCloud(clock, {HERE: "a", BESIDE: "a", FAR: "b"}, deployment="ours")
+
+    def foreign() -> str:
+        cloud.plant(FOREIGN)
+        return FOREIGN
+
+    def until(condition: Callable[[], bool]) -> bool:
+        for _ in range(60):
+            if condition():
+                return True
+            clock.advance(1)
+        return False
+
+    made = Subject(cloud, "ours", "a", "b", HERE, BESIDE, FAR, foreign, until)
+    yield made
+    made.clean_up()
+
+
+def _never(seconds: float) -> None:
+    raise AssertionError(f"nothing is throttled here, and yet it waits for {seconds} s")
+
+
+def _name(check: Check) -> str:
+    return check.__name__.removeprefix("check_")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=_name)
+def test_by_api(by_api: Subject, check: Check) -> None:
+    check(by_api)
+
+
+@pytest.mark.parametrize("check", [*CHECKS, *REFUSALS], ids=_name)
+def test_in_memory(in_memory: Subject, check: Check) -> None:
+    check(in_memory)
