@@ -17,6 +17,7 @@ from app.ports.bundle import Limits
 from app.ports.leaks import RowLeaks, Traces
 from infra.aws.blobs import S3Blobs
 from infra.aws.ec2 import Ec2Cloud
+from infra.aws.metadata import InstanceMetadata
 from infra.aws.session import Account
 from infra.blobs import FolderBlobs
 from infra.bundles import LocalBundles
@@ -123,6 +124,19 @@ def traces(settings: Settings, pids: Iterable[int] | None = None) -> HostTraces:
     """What lies about on this host of the stack with these settings; `pids` are its processes, this one if None."""
     keeper = settings.products / "bin" / "keeper"
     return HostTraces(settings.dir, keeper, pids, blobs=settings.blobs is None)
+
+
+@contextmanager
+def metadata(settings: Settings) -> Iterator[InstanceMetadata | None]:
+    """What the instance of this host is told about itself; None where no service is named."""
+    if settings.metadata_url is None:
+        yield None
+        return
+    asked = InstanceMetadata(settings.metadata_url)
+    try:
+        yield asked
+    finally:
+        asked.close()
 
 
 def wakes(settings: Settings) -> RedisWakes:

@@ -11,6 +11,7 @@ from workers.celery_app import work, worker_app
 from workers.gate import Gate
 from workers.presence import Presence, counted, pulsing
 from workers.recovery import looked_after
+from workers.spot import listening, zone_of
 from workers.tasks import Workbench
 from workers.watch import Ringer
 
@@ -30,6 +31,7 @@ def run(settings: Settings, pulse_fd: int | None = None) -> None:
         wiring.control(settings, "worker") as control,
         wiring.scraped(settings, control.metrics, settings.worker_metrics_port),
         counted(control.ports, claim),
+        wiring.metadata(settings) as metadata,
     ):
         ringer = Ringer(control.bells, claim)
         with wiring.host(settings, claim, ringer) as host:
@@ -45,11 +47,13 @@ def run(settings: Settings, pulse_fd: int | None = None) -> None:
             )
             slots = settings.host_slots or max(1, fingerprint.memory_mib // SMALLEST_FORK_MIB)
             fetches = host.bundles.stores_elsewhere
-            control.ports.hosts.register(fingerprint, slots, zone=settings.zone, fetches=fetches)
+            zone = zone_of(settings.host_id, settings.zone, metadata)
+            control.ports.hosts.register(fingerprint, slots, zone=zone, fetches=fetches)
             presence = Presence(bench)
             presence.begin()
             app = worker_app(settings, bench)
             leaks = (wiring.traces(settings), control.metrics.leaked)
-            with pulsing(bench, pulse_fd), looked_after(bench, presence, *leaks):
+            hears = listening(control.ports, settings.host_id, metadata, control.metrics.announced)
+            with pulsing(bench, pulse_fd), hears, looked_after(bench, presence, *leaks):
                 work(app, settings, bench, presence)
         ringer.close()

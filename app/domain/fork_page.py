@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.instant import instant
 from app.domain.money import NS_PER_SECOND, usd
-from app.domain.report import fork_entry, fork_line
+from app.domain.report import Leaving, fork_entry, fork_line
 from app.domain.run import Attempt, Exec, ExecSpec, Fork, Run
 from app.domain.run_ledger import Life
 
@@ -27,13 +27,17 @@ class Machine:
 
 
 def fork_page(
-    run: Run, fork: Fork, machines: tuple[Machine, ...], commands: tuple[Exec, ...]
+    run: Run,
+    fork: Fork,
+    machines: tuple[Machine, ...],
+    commands: tuple[Exec, ...],
+    leaving: Leaving,
 ) -> dict[str, object]:
     """The JSON shape; `outcome` is null until the fork has ended."""
     cost_micros = sum(machine.cost_micros for machine in machines)
     return {
         **fork_entry(fork, cost_micros),
-        **fork_line(fork),
+        **fork_line(fork, leaving),
         "env": dict(fork.env),
         "egress": list(run.spec.egress),
         "machines": [_machine(machine) for machine in machines],

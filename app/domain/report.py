@@ -13,6 +13,9 @@ from app.domain.placement import Waiting
 from app.domain.run import Attempt, Fork, Run, RunState
 from app.domain.snapshot import Build, BuildError
 
+# Hosts that drain, each with when the cloud takes it back (the database's clock), None where it does not.
+Leaving = Mapping[str, int | None]
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptLine:
@@ -64,7 +67,12 @@ def tally(forks: tuple[Fork, ...], attempts: tuple[AttemptLine, ...]) -> Tally:
 
 
 def report(
-    run: Run, forks: tuple[Fork, ...], attempts: tuple[AttemptLine, ...], *, with_forks: bool
+    run: Run,
+    forks: tuple[Fork, ...],
+    attempts: tuple[AttemptLine, ...],
+    leaving: Leaving,
+    *,
+    with_forks: bool,
 ) -> dict[str, object]:
     """The report of a run at this moment; `final` once every fork has ended."""
     counted = tally(forks, attempts)
@@ -79,7 +87,10 @@ def report(
         "environment_failures": [_failed(line, forks) for line in attempts if line.attempt.failure],
     }
     if with_forks:
-        answer["forks"] = [fork_entry(fork, costs.get(fork.fork_id, 0)) for fork in forks]
+        answer["forks"] = [
+            fork_entry(fork, costs.get(fork.fork_id, 0)) | leaving_entry(fork, leaving)
+            for fork in forks
+        ]
     return answer
 
 
@@ -144,6 +155,16 @@ def kept_entry(fork: Fork) -> dict[str, object] | None:
     }
 
 
+def leaving_entry(fork: Fork, leaving: Leaving) -> dict[str, object]:
+    """Whether the host of a fork that has not ended drains, and when the cloud takes it back, if it does."""
+    there = fork.outcome is None and fork.host_id in leaving
+    gone_at_ns = leaving.get(fork.host_id or "") if there else None
+    return {
+        "draining": there,
+        "gone_at": None if gone_at_ns is None else instant(gone_at_ns),
+    }
+
+
 def graded(fork: Fork) -> tuple[float | None, bool]:
     """A fork's reward and whether a trainer may use it; null, never zero, where nothing was measured."""
     if fork.outcome is None:
@@ -152,7 +173,7 @@ def graded(fork: Fork) -> tuple[float | None, bool]:
     return value, value is not None
 
 
-def fork_line(fork: Fork) -> dict[str, object]:
+def fork_line(fork: Fork, leaving: Leaving) -> dict[str, object]:
     """One fork, as the routes for held forks show it."""
     return {
         "fork_id": fork.fork_id,
@@ -167,6 +188,7 @@ def fork_line(fork: Fork) -> dict[str, object]:
         "attempts": fork.attempts,
         "failure": fork.failure.as_dict() if fork.failure else None,
         "kept": kept_entry(fork),
+        **leaving_entry(fork, leaving),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.domain.money import NS_PER_SECOND
 
@@ -13,6 +14,13 @@ USUAL_NOTICE_NS = 120 * NS_PER_SECOND
 SAME_NOTICE_NS = 10 * NS_PER_SECOND
 # A notice that is not there any more for so long was withdrawn.
 WITHDRAWN_NS = 60 * NS_PER_SECOND
+
+
+class Announcement(StrEnum):
+    """What the cloud says to an instance: that it is taken back, or only that another place would be safer."""
+
+    INTERRUPTION = "interruption"
+    REBALANCE = "rebalance"
 
 
 @dataclass(frozen=True, slots=True)

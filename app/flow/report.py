@@ -21,7 +21,11 @@ def report(ports: Ports, project_id: str, run_id: str, *, forks: bool) -> Answer
     """The report of a run now; `final` says whether it will change. Raises NotFound."""
     run = ports.runs.get(project_id, run_id)
     return pages.report(
-        run, ports.runs.forks(run_id), ports.runs.attempts(run_id), with_forks=forks
+        run,
+        ports.runs.forks(run_id),
+        ports.runs.attempts(run_id),
+        _leaving(ports),
+        with_forks=forks,
     )
 
 
@@ -59,7 +63,8 @@ def list_runs(
 def forks(ports: Ports, project_id: str, run_id: str) -> list[Answer]:
     """The forks of a run with their states, by index. Raises NotFound."""
     run = ports.runs.get(project_id, run_id)
-    return [pages.fork_line(fork) for fork in ports.runs.forks(run.run_id)]
+    leaving = _leaving(ports)
+    return [pages.fork_line(fork, leaving) for fork in ports.runs.forks(run.run_id)]
 
 
 def fork(ports: Ports, project_id: str, fork_id: str) -> Answer:
@@ -70,7 +75,12 @@ def fork(ports: Ports, project_id: str, fork_id: str) -> Answer:
         found,
         ports.runs.machines(fork_id),
         ports.execs.of_fork(fork_id, MAX_COMMANDS),
+        _leaving(ports),
     )
+
+
+def _leaving(ports: Ports) -> pages.Leaving:
+    return {host.host_id: host.gone_at_ns for host in ports.hosts.list() if host.leaves}
 
 
 def build(ports: Ports, project_id: str, build_id: str) -> Answer:

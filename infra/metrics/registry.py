@@ -29,6 +29,7 @@ from app.domain.event import Event, EventKind
 from app.domain.fork import ForkState, Outcome
 from app.domain.leak import LeakKind
 from app.domain.measure import Step
+from app.domain.spot import Announcement
 from app.errors import Unavailable
 
 FRESH_S = 1.0
@@ -75,6 +76,11 @@ class Metrics:
         )
         self._replaced = self._counter("forks_replaced", "Forks that got another machine.")
         self._leaks = self._counter("leaks_found", "What nobody owned, found by a reaper.", "kind")
+        self._announced = self._counter(
+            "instance_notices", "What the cloud announced of this host's instance.", "kind"
+        )
+        for announcement in Announcement:
+            self._announced.labels(announcement.value)
         for outcome in Outcome:
             self._outcomes.labels(outcome.value)
         for kind in LeakKind:
@@ -98,6 +104,10 @@ class Metrics:
     def leaked(self, kind: LeakKind) -> None:
         """A reaper found a leak."""
         self._leaks.labels(kind.value).inc()
+
+    def announced(self, kind: Announcement) -> None:
+        """The cloud announced something of this host's instance."""
+        self._announced.labels(kind.value).inc()
 
     def watch_rows(self, take: Callable[[], Census]) -> None:
         """Show what stands in the rows too: for one kind of process, or sums over processes count it twice."""

@@ -11,6 +11,8 @@ from app.api.schemas.run import Check, Failure, Kept, Outcome
 
 
 class Fork(Answer):
+    """A fork as it stands. `draining`: its host takes no more forks; the cloud takes it back at `gone_at`, if ever."""
+
     fork_id: str
     run_id: str
     index: int
@@ -23,6 +25,8 @@ class Fork(Answer):
     attempts: int
     failure: Failure | None
     kept: Kept | None = None
+    draining: bool = False
+    gone_at: Instant | None = None
 
 
 class ForkMachine(Answer):

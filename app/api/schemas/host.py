@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from app.api.schemas.base import Answer
+from app.api.schemas.base import Answer, Instant
 
 
 class HostQuarantine(Answer):
@@ -18,7 +18,11 @@ class HostQuarantine(Answer):
 
 
 class Host(Answer):
-    """A host and its fitness; `missing` says in words what it cannot do."""
+    """A host and its fitness; `missing` says in words what it cannot do.
+
+    `gone_at`: the cloud takes it back then. `fetches`: it can mount any stored snapshot, and not only what is in its
+    own folder.
+    """
 
     host_id: str
     state: Literal["up", "draining", "quarantined", "lost"]
@@ -31,6 +35,9 @@ class Host(Answer):
     disk_gib: int
     slots: int
     slots_free: int
+    zone: str | None = None
+    gone_at: Instant | None = None
+    fetches: bool = True
     restore_keys: list[str]
     mounted: list[str]
     missing: list[str]

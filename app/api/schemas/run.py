@@ -320,6 +320,8 @@ class ForkReport(Answer):
     grade: Grade | None
     failure: Failure | None
     kept: Kept | None = None
+    draining: bool = False
+    gone_at: Instant | None = None
 
 
 class FailedAttempt(Failure):

@@ -10,7 +10,10 @@ ForkState = Literal["queued", "restoring", "checking", "ready", "running", "ende
 
 
 class Fork(TypedDict):
-    """A fork as it stands; `outcome` and `reason` are None until it has ended."""
+    """A fork as it stands; `outcome` and `reason` are None until it has ended.
+
+    `draining`: its host takes no more forks, and the cloud takes it back at `gone_at`, if ever.
+    """
 
     fork_id: str
     run_id: str
@@ -24,6 +27,8 @@ class Fork(TypedDict):
     attempts: int
     failure: Failure | None
     kept: Kept | None
+    draining: bool
+    gone_at: str | None
 
 
 class ExecResult(TypedDict):

@@ -186,6 +186,8 @@ class ForkReport(TypedDict):
     grade: Grade | None
     failure: Failure | None
     kept: Kept | None
+    draining: bool
+    gone_at: str | None
 
 
 class FailedAttempt(Failure):
