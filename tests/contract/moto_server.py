@@ -65,6 +65,11 @@ def instance(account: Account, zone: str = ZONE) -> str:
     return made["Instances"][0]["InstanceId"]
 
 
+def terminate(account: Account, instance_id: str) -> None:
+    """The instance ends, as on spot or by its group."""
+    _client(account).terminate_instances(InstanceIds=[instance_id])
+
+
 @cache
 def _client(account: Account) -> EC2Client:
     return account.ec2()

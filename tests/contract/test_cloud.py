@@ -11,7 +11,15 @@ from infra.aws.session import Account
 from infra.conformance_cloud import CHECKS, REFUSALS, Check, Subject
 from infra.fakes.clock import ManualClock
 from infra.fakes.cloud import FakeCloud
-from tests.contract.moto_server import OTHER_ZONE, REGION, ZONE, empty, instance, moto_server
+from tests.contract.moto_server import (
+    OTHER_ZONE,
+    REGION,
+    ZONE,
+    empty,
+    instance,
+    moto_server,
+    terminate,
+)
 
 HERE, BESIDE, FAR = ("i-" + str(n) * 17 for n in (1, 2, 3))
 FOREIGN = "snap-00000000000000abc"
@@ -97,6 +105,18 @@ def _name(check: Check) -> str:
 @pytest.mark.parametrize("check", CHECKS, ids=_name)
 def test_by_api(by_api: Subject, check: Check) -> None:
     check(by_api)
+
+
+def test_by_api_a_bound_volume_ends_with_its_instance_and_another_does_not(
+    by_api: Subject, account: Account
+) -> None:
+    bound, free = by_api.volume(), by_api.volume()
+    for volume, device in ((bound, "/dev/sdf"), (free, "/dev/sdg")):
+        by_api.cloud.attach(volume.volume_id, by_api.instance, device)
+    by_api.cloud.bind(bound.volume_id, by_api.instance)
+    terminate(account, by_api.instance)
+    assert by_api.cloud.volume(bound.volume_id) is None
+    assert by_api.seen(free.volume_id).attachment is None
 
 
 @pytest.mark.parametrize("check", [*CHECKS, *REFUSALS], ids=_name)
