@@ -34,8 +34,11 @@ check: venv ## linters, types, import contracts, architecture tests
 test-fast: venv ## tests without machines, within three minutes
 	$(PYTHON) -m pytest -q --numprocesses 2 --dist worksteal -m "not machines" $(LONG) $(FAST)
 
+# Tests without machines mostly wait for others, or for one processor: two at a time. Machines are timed, and have this one
+# to themselves. The second run is had also when the first has failed.
 test: setup ## set-up and all tests, on real machines
-	$(PYTHON) -m pytest tests
+	$(PYTHON) -m pytest --numprocesses 2 --dist worksteal -m "not machines" tests; without=$$?; \
+	$(PYTHON) -m pytest -m machines tests && exit $$without
 
 mutants: venv ## small errors in the arithmetic of money, each of which a test must notice; JSON=1
 	@$(PYTHON) -m tests.mutants $(if $(JSON),--json)
