@@ -106,6 +106,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
             ),
             measures=metrics,
             cloud=_cloud(settings),
+            region=settings.aws_region,
         )
         queue = QueueTraces(redis_url(settings.broker_url))
         opened.callback(queue.close)

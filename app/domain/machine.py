@@ -66,12 +66,16 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class BootImage:
-    """What a template boots from. `root_disk` is a raw ext4 image, copied before it is written."""
+    """What a template boots from. `root_disk` is a raw ext4 image, copied before it is written.
+
+    `made_of` names the content of each: the same words, the same bytes.
+    """
 
     root_disk: Path
     kernel: Path
     initramfs: Path
     tools_disk: Path
+    made_of: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

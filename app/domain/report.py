@@ -286,6 +286,7 @@ def build_page(build: Build, spent_micros: int) -> dict[str, object]:
         "step": build.step,
         "log": [{"n": line.n, "step": line.step, "text": line.text} for line in build.log],
         "snapshot": build.snapshot_ref,
+        "rebuilds": None if build.origin is None else build.origin.ref,
         "error": None if error is None else _build_error(error),
         "cost_usd": usd(spent_micros),
         "created_at": instant(build.created_ns),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -70,6 +71,35 @@ class Snapshot:
         return f"{self.name}@{self.version}"
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a version was, of which another is made anew; `made_of` is empty where it was not kept yet."""
+
+    ref: str
+    restore_key: str
+    made_of: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Origin:
+        kept = snapshot.provenance.get("made_of")
+        made_of = {str(part): str(content) for part, content in _pairs(kept)}
+        return cls(snapshot.ref, str(snapshot.restore_key), made_of)
+
+    def compared(self, restore_key: str, made_of: Mapping[str, str]) -> dict[str, object]:
+        """For the provenance of what was made anew: this version, and what is not as it was.
+
+        `was` is null for what was not kept of the older version.
+        """
+        now = {"restore_key": restore_key, **made_of}
+        was = {"restore_key": self.restore_key, **self.made_of}
+        differs = {
+            part: {"was": was.get(part), "is": now.get(part)}
+            for part in (*now, *(was.keys() - now.keys()))
+            if was.get(part) != now.get(part)
+        }
+        return {"snapshot": self.ref, "differs": differs}
+
+
 class BuildState(StrEnum):
     QUEUED = "queued"
     BUILDING = "building"
@@ -86,7 +116,10 @@ class BuildState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A frozen template that has not passed yet; staged on one host, forked only by its own build."""
+    """A frozen template that has not passed yet; staged on one host, forked only by its own build.
+
+    `made_of` is its boot image's.
+    """
 
     bundle_id: str
     restore_key: RestoreKey
@@ -94,6 +127,7 @@ class Candidate:
     disk_id: str
     size_bytes: int
     host_id: str
+    made_of: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +150,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build's row. Its money and machines are those of its internal run."""
+    """A build's row. Its money and machines are those of its internal run; `origin` if it makes a version anew."""
 
     build_id: str
     project_id: str
@@ -130,6 +164,7 @@ class Build:
     log: tuple[LogLine, ...] = ()
     created_ns: int = 0
     template_fork_id: str = ""
+    origin: Origin | None = None
 
 
 def split_ref(ref: str) -> tuple[str, int | None]:
@@ -140,3 +175,7 @@ def split_ref(ref: str) -> tuple[str, int | None]:
     if not version.isdecimal() or int(version) < 1:
         raise ValueError(f"{ref!r}: a version is a whole number from 1")
     return name, int(version)
+
+
+def _pairs(kept: object) -> Iterable[tuple[object, object]]:
+    return kept.items() if isinstance(kept, dict) else ()

@@ -6,6 +6,8 @@ Nothing here waits for a fork; the last one to end rings `verify`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.domain import egress
 from app.domain.account import Project
 from app.domain.build_price import VERIFY_RETRIES, BuildPrice, price_build
@@ -14,8 +16,8 @@ from app.domain.money import affordable_ns
 from app.domain.quote import Concurrency, Quote
 from app.domain.rates import Rate
 from app.domain.run import Fork, Group, Role, Run, RunKind, RunSpec, RunState
-from app.domain.snapshot import Build, BuildState, Definition
-from app.errors import BadRequest
+from app.domain.snapshot import Build, BuildState, Definition, Origin, Snapshot
+from app.errors import BadRequest, Conflict
 from app.flow._once import Answer, ReceiptOf, Token, once
 from app.ids import new_id
 from app.ports import Ports
@@ -30,38 +32,75 @@ def start(ports: Ports, project_id: str, definition: Definition, token: Token | 
     """
 
     def effect(receipt: ReceiptOf) -> Answer:
-        _check(ports, definition)
-        rate = ports.rates.rate(definition.shape)
-        project = ports.projects.get(project_id)
-        priced = price_build(definition, rate, project)
-        build_id = new_id("build")
-        run = _run(ports, project, definition, priced, rate)
-        template = _template(run, build_id, definition, priced)
-        build = Build(
-            build_id=build_id,
-            project_id=project_id,
-            run_id=run.run_id,
-            definition=definition,
-            state=BuildState.QUEUED,
-            created_ns=run.created_ns,
-            template_fork_id=template.fork_id,
-        )
-        answer: Answer = {"build_id": build_id, "name": definition.name, "state": "queued"}
-        ports.builds.start(build, run, template, receipt(answer))
-        ports.bells.place()
-        return answer
+        _check_image(ports, definition)
+        _check_files(ports, definition)
+        return _begin(ports, project_id, definition, receipt)
 
     return once(ports, project_id, token, effect)
 
 
-def _check(ports: Ports, definition: Definition) -> None:
-    if definition.image not in ports.images.names():
-        known = ", ".join(ports.images.names()) or "none"
-        raise BadRequest(
-            "unknown_image", f"image {definition.image!r} is not known here; there are: {known}"
-        )
+def rebuild(
+    ports: Ports, project_id: str, ref: str, cap_micros: int | None, token: Token | None
+) -> Answer:
+    """Accept a build of the definition that a stored version was built of: as `start`, and `rebuilds` its ref.
+
+    What comes of it is a new version of the same name, which the name means once it is verified; so a rebuild of an
+    older version brings its definition back. `cap_micros` stands in for the definition's own cap, which a later rate
+    card may have made too small.
+
+    Raises NotFound(unknown_snapshot), Conflict(image_gone, files_gone), and what `start` raises of a definition.
+    """
+
+    def effect(receipt: ReceiptOf) -> Answer:
+        snapshot = ports.snapshots.get(project_id, ref)
+        cap = snapshot.definition.cap_micros if cap_micros is None else cap_micros
+        definition = replace(snapshot.definition, cap_micros=cap)
+        _still_there(ports, snapshot)
+        return _begin(ports, project_id, definition, receipt, Origin.of(snapshot))
+
+    return once(ports, project_id, token, effect)
+
+
+def _begin(
+    ports: Ports,
+    project_id: str,
+    definition: Definition,
+    receipt: ReceiptOf,
+    origin: Origin | None = None,
+) -> Answer:
     _check_shape(definition.shape, ports.limits)
     egress.check((*definition.build_egress, *definition.egress), ports.limits.egress)
+    rate = ports.rates.rate(definition.shape)
+    project = ports.projects.get(project_id)
+    priced = price_build(definition, rate, project)
+    build_id = new_id("build")
+    run = _run(ports, project, definition, priced, rate)
+    template = _template(run, build_id, definition, priced)
+    build = Build(
+        build_id=build_id,
+        project_id=project_id,
+        run_id=run.run_id,
+        definition=definition,
+        state=BuildState.QUEUED,
+        created_ns=run.created_ns,
+        template_fork_id=template.fork_id,
+        origin=origin,
+    )
+    answer: Answer = {"build_id": build_id, "name": definition.name, "state": "queued"}
+    ports.builds.start(build, run, template, receipt(answer))
+    ports.bells.place()
+    return answer
+
+
+def _check_image(ports: Ports, definition: Definition) -> None:
+    if definition.image not in ports.images.names():
+        raise BadRequest(
+            "unknown_image",
+            f"image {definition.image!r} is not known here; there are: {_images(ports)}",
+        )
+
+
+def _check_files(ports: Ports, definition: Definition) -> None:
     for file in definition.files:
         if not ports.blobs.has(file.sha256):
             raise BadRequest(
@@ -69,6 +108,31 @@ def _check(ports: Ports, definition: Definition) -> None:
                 f"the files for {file.guest_path} ({file.sha256}) were never uploaded",
                 sha256=file.sha256,
             )
+
+
+def _still_there(ports: Ports, snapshot: Snapshot) -> None:
+    """What a version was built of; nothing that its caller said is wrong if it is not."""
+    definition = snapshot.definition
+    if definition.image not in ports.images.names():
+        raise Conflict(
+            "image_gone",
+            f"{snapshot.ref} was built from image {definition.image!r}, which is not here any more (there are: "
+            f"{_images(ports)}); set that image up again, or build {snapshot.name} from a changed definition",
+            image=definition.image,
+        )
+    gone = [file for file in definition.files if not ports.blobs.has(file.sha256)]
+    if gone:
+        raise Conflict(
+            "files_gone",
+            f"files that {snapshot.ref} was built from are not kept any more: those for "
+            f"{', '.join(file.guest_path for file in gone)}; build {snapshot.name} from its definition, which "
+            "uploads them again",
+            files=[{"guest_path": file.guest_path, "sha256": file.sha256} for file in gone],
+        )
+
+
+def _images(ports: Ports) -> str:
+    return ", ".join(ports.images.names()) or "none"
 
 
 def _check_shape(shape: Shape, limits: Limits) -> None:

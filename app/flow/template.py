@@ -60,7 +60,7 @@ def advance(ports: Ports, host: HostPorts, build_id: str) -> None:
 
 def _build(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> None:
     try:
-        bundle = _make(ports, host, claimed, build)
+        bundle, made_of = _make(ports, host, claimed, build)
     except Unbuildable as unbuildable:
         _give_up(ports, host, claimed, build, unbuildable.error)
     except EnvironmentFault as fault:
@@ -69,10 +69,12 @@ def _build(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Non
         # Nobody could go on from the middle of a build, and its machine would live to the end of its lease.
         _broken(ports, host, claimed, build, unsaved(away))
     else:
-        _frozen(ports, host, claimed, build, bundle)
+        _frozen(ports, host, claimed, build, bundle, made_of)
 
 
-def _make(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Bundle:
+def _make(
+    ports: Ports, host: HostPorts, claimed: Claimed, build: Build
+) -> tuple[Bundle, dict[str, str]]:
     name, attempt = claimed.attempt.attempt_id, claimed.attempt
     _advance(ports, build, BuildState.BUILDING)
     _say(ports, build, "boot", f"booting {build.definition.image}")
@@ -92,7 +94,7 @@ def _make(ports: Ports, host: HostPorts, claimed: Claimed, build: Build) -> Bund
     host.guest.close(name)
     bundle = host.machines.freeze(name, host.bundles.staging(build.build_id), boot_id)
     host.bundles.watch(build.build_id)
-    return bundle
+    return bundle, dict(image.made_of)
 
 
 def _unpack(ports: Ports, host: HostPorts, name: str, build: Build) -> None:
@@ -177,7 +179,14 @@ def _broken(
     fail(ports, host, claimed, fault, Phase.RESTORE)
 
 
-def _frozen(ports: Ports, host: HostPorts, claimed: Claimed, build: Build, bundle: Bundle) -> None:
+def _frozen(
+    ports: Ports,
+    host: HostPorts,
+    claimed: Claimed,
+    build: Build,
+    bundle: Bundle,
+    made_of: dict[str, str],
+) -> None:
     still_held(ports, claimed)
     candidate = Candidate(
         bundle_id=bundle.bundle_id,
@@ -186,6 +195,7 @@ def _frozen(ports: Ports, host: HostPorts, claimed: Claimed, build: Build, bundl
         disk_id=bundle.disk_id,
         size_bytes=_size(bundle),
         host_id=host.host_id,
+        made_of=made_of,
     )
     patiently(ports, lambda: ports.builds.frozen(build.build_id, candidate))
     _advance(ports, build, BuildState.VERIFYING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.domain.instant import instant
 from app.domain.run import Fork, RunState
-from app.domain.snapshot import Build, BuildError, BuildState, Snapshot
+from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
 from app.domain.verdict import shown, verdict
 from app.errors import EnvironmentFault
 from app.ids import new_id
@@ -68,7 +68,10 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
             disk_id=candidate.disk_id,
             size_bytes=candidate.size_bytes,
             evidence=_evidence(forks),
-            provenance={**_provenance(ports, build), "working_set_bytes": working_set_bytes},
+            provenance={
+                **_provenance(ports, build, candidate),
+                "working_set_bytes": working_set_bytes,
+            },
             created_ns=ports.clock.wall_ns(),
         ),
     )
@@ -90,17 +93,18 @@ def _evidence(forks: tuple[Fork, ...]) -> dict[str, object]:
     }
 
 
-def _provenance(ports: Ports, build: Build) -> dict[str, object]:
-    definition = build.definition
-    image = ports.images.boot_image(definition.image)
+def _provenance(ports: Ports, build: Build, candidate: Candidate) -> dict[str, object]:
+    definition, key = build.definition, str(candidate.restore_key)
+    origin = build.origin
     return {
         "build_id": build.build_id,
         "image": definition.image,
-        "root_disk": image.root_disk.parent.name,
+        "made_of": candidate.made_of,
         "setup": [shown(spec) for spec in definition.setup],
         "warm": [shown(spec) for spec in definition.warm],
         "files": {file.guest_path: file.sha256 for file in definition.files},
         "build_egress": list(definition.build_egress),
-        "restore_key": str(build.candidate.restore_key) if build.candidate else None,
+        "restore_key": key,
+        "rebuilt_from": None if origin is None else origin.compared(key, candidate.made_of),
         "verified_at": instant(ports.clock.wall_ns()),
     }

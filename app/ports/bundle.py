@@ -44,7 +44,7 @@ class Limits:
 class Ports:
     """What every process of the deployment has: rows, bells, clock, blobs, prices, limits, measures.
 
-    `cloud` is there where stored bundles are snapshots of a cloud account.
+    `cloud` is there where stored bundles are snapshots of a cloud account, in its `region`.
     """
 
     keys: Keys
@@ -71,6 +71,7 @@ class Ports:
     measures: Measures = field(default_factory=Unmeasured)
     cloud: Cloud | None = None
 
+    region: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class HostPorts:

@@ -298,19 +298,21 @@ class FakeBundles:
 
 
 class FakeImages:
-    """Images by name alone."""
+    """Images by name alone; `release` is what their guest's kernel and tools are of."""
 
     def __init__(self, *names: str) -> None:
         self._names = names or ("debian-12",)
 
     def names(self) -> tuple[str, ...]:
         return self._names
+        self.release = "1"
 
     def boot_image(self, name: str) -> BootImage:
         if name not in self._names:
             raise BadRequest("unknown_image", f"there are: {', '.join(self._names)}")
         nothing = Path(name)
-        return BootImage(nothing / "root.img", nothing, nothing, nothing)
+        made_of = (("image", name), ("kernel", self.release), ("tools", self.release))
+        return BootImage(nothing / "root.img", nothing, nothing, nothing, made_of)
 
 
 def _unavailable(bundle_id: str) -> EnvironmentFault:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from app.domain.machine import BootImage
@@ -33,12 +35,35 @@ class LocalImages:
             raise BadRequest(
                 "unknown_image", f"no base image {name!r}; there are: {there}", names=list(known)
             )
+        parts = {
+            "image": self._disk(self.recipes[name]),
+            "kernel": self.guest / "vmlinuz",
+            "initramfs": self.guest / "initramfs.cpio",
+            "tools": self.guest / "tools.img",
+        }
         return BootImage(
-            root_disk=self._disk(self.recipes[name]),
-            kernel=self.guest / "vmlinuz",
-            initramfs=self.guest / "initramfs.cpio",
-            tools_disk=self.guest / "tools.img",
+            root_disk=parts["image"],
+            kernel=parts["kernel"],
+            initramfs=parts["initramfs"],
+            tools_disk=parts["tools"],
+            made_of=tuple((part, _content(path)) for part, path in parts.items()),
         )
 
     def _disk(self, recipe: Recipe) -> Path:
         return self.images / recipe.name / recipe.address / "root.img"
+
+
+def _content(path: Path) -> str:
+    """The sha256 of a file; of one that is missing, a word that says so: who boots it says the rest."""
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return "missing"
+    return _sha256(path, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _sha256(path: Path, *_as_it_was: int) -> str:
+    """Read once while it stays as it is: an image is some hundred MB, and every build asks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

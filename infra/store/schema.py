@@ -31,7 +31,7 @@ from app.domain.run import (
     RunState,
     Stopped,
 )
-from app.domain.snapshot import BuildError, BuildState, Candidate, Definition
+from app.domain.snapshot import BuildError, BuildState, Candidate, Definition, Origin
 from infra.store.base import IN_PLACE, Row, known, not_negative, partial_index, refers
 from infra.store.columns import as_json, as_text, as_word, big
 
@@ -382,6 +382,7 @@ class BuildRow(Row, table=True):
     state: BuildState = as_word(BuildState)
     step: str = as_text()
     candidate: Candidate | None = as_json(Candidate, default=None)
+    origin: Origin | None = as_json(Origin, default=None)
     snapshot_ref: str | None = None
     error: BuildError | None = as_json(BuildError, default=None)
     lines: int = 0

@@ -12,7 +12,8 @@ from promigence._engine import Engine, Pace
 from promigence._steps import project, usage
 from promigence._version import __version__
 from promigence.errors import ConfigError
-from promigence.resources import Forks, Hosts, Runs, Snapshots
+from promigence.resources import Forks, Hosts, Runs
+from promigence.snapshots import Snapshots
 from promigence.types import Project, Usage
 from promigence.types.usage import By
 

@@ -5,23 +5,18 @@ Every method raises PromigenceError (see `errors.py`); what one raises beyond th
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Unpack, overload
+from typing import Literal, Unpack
 
 from promigence._engine import Engine
 from promigence._events import follow
 from promigence._steps import debug, forks, runs, snapshots
-from promigence.definition import check, load, packed_files
 from promigence.errors import BadRequest
 from promigence.types import (
-    Build,
     Console,
-    Definition,
-    Deleted,
     Downloaded,
     Event,
     ExecResult,
@@ -38,13 +33,12 @@ from promigence.types import (
     Reproduction,
     Run,
     RunLedger,
-    Snapshot,
     Started,
     StartTerms,
     Uploaded,
 )
 
-__all__ = ["Forks", "Hosts", "Runs", "Snapshots"]
+__all__ = ["Forks", "Hosts", "Runs"]
 
 FOREVER_SECONDS = 365 * 86_400.0
 TRANSFER_SECONDS = 3600.0
@@ -253,99 +247,6 @@ class Forks:
         """
         steps = forks.release(fork_id, passed, reward, _new_key(), self._engine.terms())
         return self._engine.run(steps)
-
-
-class Snapshots:
-    """Verified environments, by name; a name points to immutable versions."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @overload
-    def build(
-        self,
-        definition: Definition | str | PathLike[str],
-        *,
-        wait: Literal[True] = True,
-        timeout: float | None = None,
-        on_progress: Callable[[Build], None] | None = None,
-        idempotency_key: str | None = None,
-    ) -> Snapshot: ...
-
-    @overload
-    def build(
-        self,
-        definition: Definition | str | PathLike[str],
-        *,
-        wait: Literal[False],
-        timeout: float | None = None,
-        on_progress: Callable[[Build], None] | None = None,
-        idempotency_key: str | None = None,
-    ) -> str: ...
-
-    def build(
-        self,
-        definition: Definition | str | PathLike[str],
-        *,
-        wait: bool = True,
-        timeout: float | None = None,
-        on_progress: Callable[[Build], None] | None = None,
-        idempotency_key: str | None = None,
-    ) -> Snapshot | str:
-        """Build and verify a snapshot from a definition (a dict, or the path of its TOML).
-
-        Local paths in `files` are relative to the TOML, or to the working directory. Returns the verified snapshot;
-        with `wait=False` the build's id, once its files are uploaded. `on_progress` gets the build at each change.
-
-        Raises BadDefinition; SnapshotRefused with the check and its output in `details`; BuildFailed; WaitTimeout after
-        `timeout` seconds (None: no limit) of waiting, while the build goes on.
-        """
-        build = self._begin(definition, idempotency_key or _new_key())
-        if not wait:
-            return build["build_id"]
-        return self.wait(build["build_id"], timeout, on_progress=on_progress)
-
-    def wait(
-        self,
-        build_id: str,
-        timeout: float | None = None,
-        *,
-        on_progress: Callable[[Build], None] | None = None,
-    ) -> Snapshot:
-        """Follow a build to its end. Returns and raises as `build` does."""
-        terms = self._engine.terms(FOREVER_SECONDS if timeout is None else timeout)
-        return self._engine.run(snapshots.follow(build_id, on_progress, terms))
-
-    def get_build(self, build_id: str) -> Build:
-        """A build as it stands, with its log."""
-        return self._engine.run(snapshots.get_build(build_id, self._engine.terms()))
-
-    def get(self, name: str) -> Snapshot:
-        """A snapshot: `name` the version that the name points to, `name@3` that one."""
-        return self._engine.run(snapshots.get(name, self._engine.terms()))
-
-    def list(self, *, limit: int | None = 100) -> list[Snapshot]:
-        """The stored snapshots, the first `limit` of them, or all with None."""
-        return self._engine.run(snapshots.every(limit, self._engine.terms()))
-
-    def delete(self, name: str) -> Deleted:
-        """Delete one version (`name@3`) or all (`name`).
-
-        Raises Conflict (`snapshot_in_use`) while a live run needs it.
-        """
-        return self._engine.run(snapshots.delete(name, self._engine.terms()))
-
-    def _begin(self, definition: Definition | str | PathLike[str], key: str) -> Build:
-        if isinstance(definition, str | PathLike):
-            path = Path(definition)
-            checked, base = load(path), path.parent
-        else:
-            checked, base = check(definition), Path.cwd()
-        bare = {name: value for name, value in checked.items() if name != "files"}
-        with tempfile.TemporaryDirectory(prefix="promigence-") as staging:
-            packed = packed_files(checked, base, Path(staging))
-            terms = self._engine.terms(TRANSFER_SECONDS)
-            return self._engine.run(snapshots.begin(bare, packed, key, terms))
 
 
 class Hosts:

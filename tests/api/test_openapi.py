@@ -71,7 +71,7 @@ def test_every_text_list_and_number_that_comes_in_has_a_limit() -> None:
     # Held against the operator's limit and the greatest amount of money, which no schema can say.
     assert set(unbounded) <= {
         f"{name}.{key}"
-        for name in ("QuoteBody", "StartBody", "GroupBody", "DefinitionBody")
+        for name in ("QuoteBody", "StartBody", "GroupBody", "DefinitionBody", "RebuildBody")
         for key in ("count", "spend_cap")
     }
 

@@ -19,6 +19,7 @@ from app.flow import (
     collect,
     exec,  # noqa: A004 - the word of the contract
     fork,
+    mount,
     place,
     recover,
     report,
@@ -119,9 +120,15 @@ class Stage:
         if host is None:
             return
         if bell.task == "fork":
-            fork.advance(self.ports, host)
+            if not fork.advance(self.ports, host):
+                self.mount(host)
             return
         VERBS[bell.task](self.ports, host, bell.ids[1])
+
+    def mount(self, host: HostPorts) -> None:
+        """What the worker's threads do: mount what forks wait for here, and what is to be warm."""
+        for bundle_id in mount.due(self.ports, host):
+            mount.mount(self.ports, host, bundle_id)
 
     def _rung(self, bell: Bell) -> HostPorts | None:
         """Whose bell it is: any worker's of a host, or the one process's that holds a machine."""

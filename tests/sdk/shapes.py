@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from promigence.types import (
-    Build,
-    BuildLine,
     Cost,
     ExecResult,
     FailedAttempt,
@@ -23,7 +21,6 @@ from promigence.types import (
     Report,
     Run,
     RunLedger,
-    Snapshot,
     Started,
     Totals,
     Usage,
@@ -31,8 +28,9 @@ from promigence.types import (
     UsageRow,
 )
 from promigence.types.usage import By
-
-INSTANT = "2026-11-30T17:20:04Z"
+from tests.sdk.snapshot_shapes import INSTANT as INSTANT
+from tests.sdk.snapshot_shapes import build as build
+from tests.sdk.snapshot_shapes import snapshot as snapshot
 
 
 def quote(requested: int = 2, **cap: float) -> Quote:
@@ -287,38 +285,6 @@ def exec_result(exit_code: int | None = 0, *, stdout: str = "") -> ExecResult:
         "stderr": "",
         "truncated": False,
         "seconds": 0.02,
-    }
-
-
-def build(state: str = "building", *lines: BuildLine) -> Build:
-    return {
-        "build_id": "b-1",
-        "name": "task-suite",
-        "state": state,  # type: ignore[typeddict-item]
-        "step": "setup 1 of 1",
-        "log": list(lines),
-        "snapshot": "task-suite@1" if state == "verified" else None,
-        "error": None,
-        "cost_usd": 0.01,
-    }
-
-
-def snapshot(version: int = 1) -> Snapshot:
-    return {
-        "snapshot": f"task-suite@{version}",
-        "name": "task-suite",
-        "version": version,
-        "latest": True,
-        "state": "verified",
-        "image": "debian-12",
-        "shape": {"vcpus": 1, "memory_mib": 512, "disk_gib": 4},
-        "egress": [],
-        "restore_key": "10.0.8/pc-q35-10.0/tcg/qemu64",
-        "accelerator": "tcg",
-        "created_at": INSTANT,
-        "bytes": 600_000_000,
-        "checks": [],
-        "provenance": {},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,25 @@ def test_a_boot_image_joins_disk_kernel_and_tools(tmp_path: Path) -> None:
     parts = {path.relative_to(tmp_path / "guest").name for path in (image.kernel, image.initramfs)}
     assert parts == {"vmlinuz", "initramfs.cpio"}
     assert image.tools_disk == tmp_path / "guest" / "tools.img"
+
+
+def test_what_a_boot_image_is_made_of_is_told_by_content(tmp_path: Path) -> None:
+    """An image that is built anew by the same recipe has newer packages in it, and says so."""
+    disk = _built(tmp_path, "busybox", RECIPES["busybox"].address)
+    (tmp_path / "guest").mkdir()
+    for name in ("vmlinuz", "initramfs.cpio"):
+        (tmp_path / "guest" / name).write_text(name)
+    images = LocalImages(tmp_path, tmp_path / "guest")
+    before = dict(images.boot_image("busybox").made_of)
+    assert before == {
+        "image": hashlib.sha256(b"").hexdigest(),
+        "kernel": hashlib.sha256(b"vmlinuz").hexdigest(),
+        "initramfs": hashlib.sha256(b"initramfs.cpio").hexdigest(),
+        "tools": "missing",
+    }
+    disk.write_text("newer packages")
+    after = dict(images.boot_image("busybox").made_of)
+    assert after == {**before, "image": hashlib.sha256(b"newer packages").hexdigest()}
 
 
 def test_an_unknown_image_is_refused_with_the_names_there_are(tmp_path: Path) -> None:

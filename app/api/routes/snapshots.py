@@ -1,19 +1,28 @@
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
 
-from app.api.context import Context, Ctx, Project
+from fastapi import APIRouter, Query
+
+from app.api.context import Ctx, Project
 from app.api.idempotency import Idempotent
 from app.api.paging import Cursor, Limit, page
 from app.api.schemas.base import SnapshotRef
-from app.api.schemas.snapshot import Build, BuildBody, Deleted, Snapshot, Snapshots
-from app.domain.instant import instant
-from app.domain.placement import Host, serves
-from app.domain.snapshot import Snapshot as SnapshotRow
-from app.flow import build
+from app.api.schemas.snapshot import (
+    Build,
+    BuildBody,
+    Deleted,
+    RebuildBody,
+    Snapshot,
+    Snapshots,
+    WarmBody,
+)
+from app.flow import build, snapshots
 from app.flow import report as read
 
 router = APIRouter(prefix="/v1/snapshots", tags=["snapshots"])
+
+Stale = Annotated[bool, Query(description="Only versions that no host which is up can restore.")]
 
 
 @router.post("", response_model=Build, status_code=202)
@@ -28,21 +37,24 @@ async def start_build(
 
 @router.get("", response_model=Snapshots)
 async def list_snapshots(
-    context: Ctx, project_id: Project, limit: Limit = 100, cursor: Cursor = None
+    context: Ctx,
+    project_id: Project,
+    stale: Stale = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> dict[str, object]:
     """By name, newest version first."""
-    rows, hosts = await _all(context, project_id)
-    rows.sort(key=lambda row: (row.name, -row.version))
+    ports = context.ports
+    rows = await context.run(snapshots.every, ports, project_id, stale=stale)
     found, next_cursor = page(rows, limit, cursor)
-    return {"snapshots": [_told(row, rows, hosts) for row in found], "next_cursor": next_cursor}
+    told = await context.run(snapshots.pages, ports, project_id, found)
+    return {"snapshots": told, "next_cursor": next_cursor}
 
 
 @router.get("/{ref}", response_model=Snapshot)
 async def get_snapshot(context: Ctx, project_id: Project, ref: SnapshotRef) -> dict[str, object]:
     """One version; of a bare name the newest."""
-    row = await context.run(context.ports.snapshots.get, project_id, ref)
-    rows, hosts = await _all(context, project_id)
-    return _told(row, rows, hosts)
+    return await context.run(snapshots.one, context.ports, project_id, ref)
 
 
 @router.delete("/{ref}", response_model=Deleted)
@@ -52,33 +64,33 @@ async def delete_snapshot(context: Ctx, project_id: Project, ref: SnapshotRef) -
     return {"deleted": [row.ref for row in gone]}
 
 
-async def _all(context: Context, project_id: str) -> tuple[list[SnapshotRow], tuple[Host, ...]]:
-    rows = await context.run(context.ports.snapshots.list, project_id)
-    return list(rows), await context.run(context.ports.hosts.list)
+@router.post("/{ref}/rebuild", response_model=Build, status_code=202)
+async def rebuild_snapshot(
+    context: Ctx,
+    project_id: Project,
+    token: Idempotent,
+    ref: SnapshotRef,
+    body: RebuildBody | None = None,
+) -> dict[str, object]:
+    """Build and verify the definition that a version was built of anew; its name moves once that is verified."""
+    ports, cap = context.ports, body.cap_micros if body is not None else None
+    started = await context.run(build.rebuild, ports, project_id, ref, cap, token)
+    return await context.run(read.build, ports, project_id, str(started["build_id"]))
 
 
-def _told(row: SnapshotRow, rows: list[SnapshotRow], hosts: tuple[Host, ...]) -> dict[str, object]:
-    """`stale`: no host that is up can restore it."""
-    newest = max((other.version for other in rows if other.name == row.name), default=row.version)
-    able = any(host.alive and serves(host, str(row.restore_key)) for host in hosts)
-    shape = row.definition.shape
-    return {
-        "snapshot": row.ref,
-        "name": row.name,
-        "version": row.version,
-        "latest": row.version == newest,
-        "state": "verified" if able else "stale",
-        "image": row.definition.image,
-        "shape": {
-            "vcpus": shape.vcpus,
-            "memory_mib": shape.memory_mib,
-            "disk_gib": shape.disk_gib,
-        },
-        "egress": list(row.definition.egress),
-        "restore_key": str(row.restore_key),
-        "accelerator": row.restore_key.accelerator.value,
-        "created_at": instant(row.created_ns),
-        "bytes": row.size_bytes,
-        "checks": row.evidence.get("checks", []),
-        "provenance": row.provenance,
-    }
+@router.put("/{ref}/warm", response_model=Snapshot)
+async def keep_warm(
+    context: Ctx, project_id: Project, ref: SnapshotRef, body: WarmBody
+) -> dict[str, object]:
+    """Keep it mounted on at least so many hosts: a bare name's newest version, whichever that is, or one version."""
+    await context.run(context.ports.warm.set, project_id, ref, body.hosts)
+    return await context.run(snapshots.one, context.ports, project_id, ref)
+
+
+@router.delete("/{ref}/warm", response_model=Snapshot)
+async def keep_warm_no_more(
+    context: Ctx, project_id: Project, ref: SnapshotRef
+) -> dict[str, object]:
+    """End that. What is mounted stays until its room is needed."""
+    await context.run(context.ports.warm.set, project_id, ref, 0)
+    return await context.run(snapshots.one, context.ports, project_id, ref)

@@ -30,6 +30,8 @@ from app.domain.snapshot import (
     Upload,
 )
 
+MAX_WARM_HOSTS = 1000
+
 Targets = Annotated[list[EgressTarget], Field(max_length=64)]
 Step = Annotated[Text, Field(min_length=1, max_length=MAX_COMMAND_BYTES)]
 Steps = Annotated[list[Step], Field(max_length=100)]
@@ -93,6 +95,20 @@ class BuildBody(Body):
         )
 
 
+class RebuildBody(Body):
+    """`spend_cap` in the place of the definition's own."""
+
+    spend_cap: Usd | None = None
+
+    @property
+    def cap_micros(self) -> int | None:
+        return None if self.spend_cap is None else micros_of_usd("spend_cap", self.spend_cap)
+
+
+class WarmBody(Body):
+    hosts: Annotated[int, Field(ge=1, le=MAX_WARM_HOSTS)]
+
+
 def _shell(steps: list[str], timeout_ns: int) -> tuple[ExecSpec, ...]:
     return tuple(ExecSpec(("/bin/sh", "-c", step), timeout_ns=timeout_ns) for step in steps)
 
@@ -119,6 +135,7 @@ class Build(Answer):
     step: str | None
     log: list[LogLine]
     snapshot: str | None
+    rebuilds: str | None
     error: BuildError | None
     cost_usd: float
 
@@ -129,14 +146,62 @@ class ShapeAnswer(Answer):
     disk_gib: int
 
 
+class Restore(Answer):
+    """Where a version can be restored now: `serving` are the hosts that have its key, `able` those of them that have
+    its bundle or can fetch it. `why` says what keeps it from that, or soon will.
+    """
+
+    needs: str
+    keys: list[str]
+    serving: list[str]
+    able: list[str]
+    why: str | None
+
+
+class StoredBundle(Answer):
+    """A copy: a snapshot of the cloud account, or a host's own. `since` is null where that is not known; `mounted`: the
+    host's forks need wait for nothing.
+    """
+
+    where: Literal["cloud", "host"]
+    id: str
+    region: str | None
+    bytes: int
+    since: Instant | None
+    mounted: bool
+
+
+class UnfitHost(Answer):
+    host: str
+    reason: str
+
+
+class Warm(Answer):
+    """How a warm target is met: `warm_on` have it mounted, `coming_on` are to; `missing` more hosts are wanted than
+    could have it.
+    """
+
+    hosts: int
+    snapshot: str
+    follows_name: bool
+    met: bool
+    warm_on: list[str]
+    coming_on: list[str]
+    missing: int
+    unfit: list[UnfitHost]
+
+
 class Snapshot(Answer):
-    """One immutable version; `stale` when no host can restore it any more."""
+    """One immutable version; `stale` when no host that is up can restore it, `unreachable` when those that could have
+    not got it.
+    """
 
     snapshot: str
     name: str
     version: int
     latest: bool
-    state: Literal["verified", "stale"]
+    state: Literal["verified", "stale", "unreachable"]
+    restore: Restore
     image: str
     shape: ShapeAnswer
     egress: list[str]
@@ -144,6 +209,8 @@ class Snapshot(Answer):
     accelerator: Literal["kvm", "tcg"]
     created_at: Instant
     bytes: int
+    bundles: list[StoredBundle]
+    warm: Warm | None
     checks: list[Check]
     provenance: dict[str, Any]
 

@@ -43,6 +43,13 @@ def begin(
     return (yield from call_for(request, Build, terms))
 
 
+def rebuild(name: str, spend_cap: float | None, key: str, terms: Terms) -> Steps[Build]:
+    """Ask for a build of what a stored version was built of."""
+    body = {} if spend_cap is None else {"spend_cap": spend_cap}
+    request = Request("POST", path_of("snapshots", name, "rebuild"), json=body, idempotency_key=key)
+    return call_for(request, Build, terms)
+
+
 def follow(
     build_id: str, on_progress: Callable[[Build], None] | None, terms: Terms
 ) -> Steps[Snapshot]:
@@ -62,8 +69,17 @@ def get(name: str, terms: Terms) -> Steps[Snapshot]:
     return call_for(Request("GET", path_of("snapshots", name)), Snapshot, terms)
 
 
-def every(limit: int | None, terms: Terms) -> Steps[list[Snapshot]]:
-    return pages(Request("GET", path_of("snapshots")), "snapshots", Snapshot, limit, terms)
+def every(stale: bool, limit: int | None, terms: Terms) -> Steps[list[Snapshot]]:
+    request = Request("GET", path_of("snapshots"), query_of(stale=True if stale else None))
+    return pages(request, "snapshots", Snapshot, limit, terms)
+
+
+def warm(name: str, hosts: int, terms: Terms) -> Steps[Snapshot]:
+    """Keep it mounted on so many hosts; on none that is asked for any more with 0."""
+    path = path_of("snapshots", name, "warm")
+    if hosts == 0:
+        return call_for(Request("DELETE", path), Snapshot, terms)
+    return call_for(Request("PUT", path, json={"hosts": hosts}), Snapshot, terms)
 
 
 def delete(name: str, terms: Terms) -> Steps[Deleted]:

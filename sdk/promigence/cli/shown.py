@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import RenderableType
 from rich.text import Text
 
 from promigence.cli.follow import bar
 from promigence.cli.follow import kept as kept_line
 from promigence.cli.session import moment, plain, table, usd
-from promigence.types import Fork, ForkReport, Host, Quote, Report, Run, Snapshot, Stopped
+from promigence.types import (
+    Fork,
+    ForkReport,
+    Host,
+    Quote,
+    Report,
+    Run,
+    Snapshot,
+    Stopped,
+    StoredBundle,
+)
 
 MOST_FORKS = 20
 
@@ -132,9 +144,68 @@ def snapshots(told: list[Snapshot]) -> RenderableType:
         for one in told
     ]
     return table("snapshot", "state", "latest", "image", "created", rows=rows)
+        f"{_also(told)}"
 
 
 def hosts(told: list[Host]) -> RenderableType:
+def _also(told: Snapshot) -> str:
+    """What not every snapshot has to say."""
+    origin = told["provenance"].get("rebuilt_from")
+    why = told["restore"]["why"]
+    kept = [_copy(one) for one in told["bundles"]]
+    lines = [
+        f"kept: {', '.join(kept)}" if kept else "",
+        f"rebuilt from {origin['snapshot']}, {_differing(origin)}" if origin else "",
+        _warm_line(told) if told["warm"] else "",
+        f"cannot be restored: {why}" if why and told["state"] != "verified" else why or "",
+    ]
+    return "".join(f"\n{line}" for line in lines if line)
+
+
+def _copy(one: StoredBundle) -> str:
+    if one["where"] == "cloud":
+        return f"{one['id']} in {one['region']}"
+    return f"on {one['id']}{' (warm)' if one['mounted'] else ''}"
+
+
+def _differing(origin: dict[str, Any]) -> str:
+    parts = ", ".join(origin["differs"])
+    return f"which differs in {parts}" if parts else "which does not differ"
+
+
+def warm(told: Snapshot) -> RenderableType:
+    if told["warm"] is None:
+        return plain(f"{told['name']} is kept warm nowhere")
+    return plain(_warm_line(told))
+
+
+def _warm_line(told: Snapshot) -> str:
+    warm = told["warm"]
+    assert warm is not None
+    parts = [f"warm on {', '.join(warm['warm_on']) or 'no host yet'}"]
+    if warm["coming_on"]:
+        parts.append(f"coming on {', '.join(warm['coming_on'])}")
+    if warm["missing"]:
+        lacks = "".join(f"; {one['host']}: {one['reason']}" for one in warm["unfit"])
+        wanted = "1 more is" if warm["missing"] == 1 else f"{warm['missing']} more are"
+        parts.append(f"{wanted} wanted than could have it{lacks}")
+    hosts = "host" if warm["hosts"] == 1 else "hosts"
+    return f"{warm['snapshot']} is to be warm on {warm['hosts']} {hosts}: {'; '.join(parts)}"
+
+
+def stale_snapshots(told: list[Snapshot]) -> RenderableType:
+    rows = [(one["snapshot"], one["state"], one["latest"], one["restore"]["why"]) for one in told]
+    return table("snapshot", "state", "latest", "why", rows=rows, prose="why")
+
+
+def rebuilt(told: list[dict[str, Any]]) -> RenderableType:
+    rows = [
+        (one["rebuilds"], one["snapshot"], one["build_id"], (one["error"] or {}).get("message"))
+        for one in told
+    ]
+    return table("rebuilds", "snapshot", "build", "error", rows=rows, prose="error")
+
+
     rows = [
         (
             one["host_id"],

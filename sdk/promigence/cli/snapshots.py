@@ -1,9 +1,7 @@
-"""`promigence snapshots`: build, verify, keep, delete."""
+"""`promigence snapshots`: build, verify, rebuild, keep, delete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +9,9 @@ import typer
 from rich.text import Text
 
 from promigence.cli import shown
-from promigence.cli.exits import ExitCode
+from promigence.cli.builds import Asked, follow, rebuild_stale
 from promigence.cli.session import AsJson, Session, plain, session
-from promigence.errors import WaitTimeout
-from promigence.types import Build, Snapshot
+from promigence.types import Snapshot
 
 snapshots = typer.Typer(no_args_is_help=True, help="Verified environments, by name.")
 
@@ -42,7 +39,7 @@ def build(
         if detach:
             here.give({"build_id": build_id}, Text(build_id))
             return
-        _give(here, _follow(here, build_id, timeout))
+        _give(here, follow(here, build_id, timeout))
 
 
 @snapshots.command()
@@ -54,7 +51,7 @@ def wait(
 ) -> None:
     """Follow a build to its end."""
     with session(ctx, as_json) as here:
-        _give(here, _follow(here, build_id, timeout))
+        _give(here, follow(here, build_id, timeout))
 
 
 @snapshots.command("get")
@@ -67,13 +64,68 @@ def get_one(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 @snapshots.command("list")
 def list_all(
     ctx: typer.Context,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only what no host can restore now, and why.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """The stored snapshots."""
     with session(ctx, as_json) as here:
-        told = here.client.snapshots.list(limit=limit)
-        here.give(told, shown.snapshots(told))
+        told = here.client.snapshots.list(stale=stale, limit=limit)
+        here.give(told, shown.stale_snapshots(told) if stale else shown.snapshots(told))
+
+
+@snapshots.command()
+def warm(
+    ctx: typer.Context,
+    name: Name,
+    hosts: Annotated[
+        int, typer.Option("--hosts", min=0, max=1000, help="On at least so many; 0 ends it.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Keep a snapshot mounted on several hosts, so that its forks wait for no mount.
+
+    NAME follows its newest version, NAME@3 stays.
+    """
+    with session(ctx, as_json) as here:
+        told = here.client.snapshots.warm(name, hosts)
+        here.give(told, shown.warm(told))
+
+
+@snapshots.command()
+def rebuild(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME[@VERSION]]", help="A snapshot.")
+    ] = None,
+    all_stale: Annotated[
+        bool, typer.Option("--all-stale", help="Every name whose newest version is stale.")
+    ] = False,
+    spend_cap: Annotated[
+        float | None, typer.Option(help="USD for each, in the place of the definition's own.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not follow the builds.")] = False,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build and verify anew what a stored version was built of; its name moves to what comes of it.
+
+    NAME@3 brings the definition of that version back. With --all-stale one that cannot be rebuilt keeps none of the
+    others; the exit code is that of the first that was not.
+    """
+    if (name is None) is not all_stale:
+        raise typer.BadParameter("give a NAME, or --all-stale", param_hint="NAME")
+    with session(ctx, as_json) as here:
+        if name is None:
+            rebuild_stale(here, Asked(spend_cap, detach, timeout))
+            return
+        build_id = here.client.snapshots.rebuild(name, spend_cap=spend_cap, wait=False)
+        if detach:
+            here.give({"build_id": build_id}, Text(build_id))
+            return
+        _give(here, follow(here, build_id, timeout))
 
 
 @snapshots.command()
@@ -86,35 +138,3 @@ def delete(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 
 def _give(here: Session, told: Snapshot) -> None:
     here.give(told, shown.snapshot(told))
-
-
-def _follow(here: Session, build_id: str, timeout: float | None) -> Snapshot:
-    try:
-        with _watching(here) as on_progress:
-            return here.client.snapshots.wait(build_id, timeout, on_progress=on_progress)
-    except KeyboardInterrupt:
-        here.say(f"let go; the build goes on. {_way_back(build_id)}")
-        if here.as_json:
-            here.give({"build_id": build_id, "detached": True})
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
-    except WaitTimeout:
-        here.say(_way_back(build_id))
-        raise
-
-
-@contextmanager
-def _watching(here: Session) -> Iterator[Callable[[Build], None]]:
-    """Each line of the build's log as it comes, under a line that says what it does now."""
-    with here.err.status("queued") as status:
-
-        def look(build: Build) -> None:
-            for line in build["log"]:
-                here.say(plain(f"[{line['step']}] {line['text'].rstrip()}"))
-            step = f": {build['step']}" if build["step"] else ""
-            status.update(plain(f"{build['name']} {build['state']}{step}"))
-
-        yield look
-
-
-def _way_back(build_id: str) -> str:
-    return f"Follow it: promigence snapshots wait {build_id}"

@@ -59,7 +59,11 @@ from promigence.types.snapshots import (
     Deleted,
     Host,
     HostQuarantine,
+    Restore,
     Snapshot,
+    StoredBundle,
+    UnfitHost,
+    Warm,
 )
 from promigence.types.terms import (
     Definition,
@@ -118,6 +122,7 @@ __all__ = [
     "Released",
     "Report",
     "Reproduction",
+    "Restore",
     "RewardGroup",
     "Rewards",
     "Run",
@@ -129,10 +134,13 @@ __all__ = [
     "Started",
     "StopWhen",
     "Stopped",
+    "StoredBundle",
     "Totals",
+    "UnfitHost",
     "Uploaded",
     "Usage",
     "UsageAmounts",
     "UsageEstimate",
     "UsageRow",
+    "Warm",
 ]
