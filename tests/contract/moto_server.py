@@ -13,13 +13,14 @@ import httpx2
 import pytest
 from moto.server import ThreadedMotoServer
 
+from infra.aws.ec2 import Ec2Cloud
 from infra.aws.session import Account
+from infra.conformance_cloud import Subject
 
 if TYPE_CHECKING:
     from types_boto3_ec2 import EC2Client
 
 REGION = "us-east-1"
-ZONE, OTHER_ZONE = "us-east-1a", "us-east-1b"
 # moto takes any; what goes out is signed all the same, by what a file says, as an operator's would.
 CREDENTIALS = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing\n"
 
@@ -51,8 +52,8 @@ def empty(endpoint: str) -> None:
     httpx2.post(f"{endpoint}/moto-api/reset", timeout=30).raise_for_status()
 
 
-def instance(account: Account, zone: str = ZONE) -> str:
-    """The id of a new running instance in that zone."""
+def instance(account: Account, zone: str = "a") -> str:
+    """The id of a new running instance in that zone of the account's region."""
     ec2 = _client(account)
     image = ec2.register_image(Name="base", RootDeviceName="/dev/xvda")["ImageId"]
     made = ec2.run_instances(
@@ -60,9 +61,39 @@ def instance(account: Account, zone: str = ZONE) -> str:
         InstanceType="m5.large",
         MinCount=1,
         MaxCount=1,
-        Placement={"AvailabilityZone": zone},
+        Placement={"AvailabilityZone": f"{account.region}{zone}"},
     )
     return made["Instances"][0]["InstanceId"]
+
+
+def subject(account: Account, ours: Ec2Cloud, deployment: str, theirs: Ec2Cloud) -> Subject:
+    """An account of that API for the checks of the contract; `theirs` is another deployment in it."""
+    zone = f"{account.region}a"
+
+    def foreign() -> str:
+        made = theirs.create_volume(
+            token="theirs", zone=zone, size_gib=1, snapshot_id=None, tags={}
+        )
+        frozen = theirs.create_snapshot(token="theirs", volume_id=made.volume_id, tags={})
+        return frozen.snapshot_id
+
+    return Subject(
+        cloud=ours,
+        deployment=deployment,
+        zone=zone,
+        far_zone=f"{account.region}b",
+        instance=instance(account),
+        neighbour=instance(account),
+        stranger=instance(account, "b"),
+        foreign=foreign,
+        # Everything has come about when moto answers.
+        until=lambda condition: condition(),
+    )
+
+
+def never(seconds: float) -> None:
+    """For a clock that nobody waits on: nothing is throttled."""
+    raise AssertionError(f"it waits for {seconds} s")
 
 
 def terminate(account: Account, instance_id: str) -> None:

@@ -12,12 +12,11 @@ from infra.conformance_cloud import CHECKS, REFUSALS, Check, Subject
 from infra.fakes.clock import ManualClock
 from infra.fakes.cloud import FakeCloud
 from tests.contract.moto_server import (
-    OTHER_ZONE,
     REGION,
-    ZONE,
     empty,
-    instance,
     moto_server,
+    never,
+    subject,
     terminate,
 )
 
@@ -42,33 +41,13 @@ def account(server: str) -> Account:
 def clouds(server: str) -> tuple[Ec2Cloud, Ec2Cloud]:
     """Two deployments in one account; a client takes longer to make than all that it is asked here."""
     account = Account(REGION, server)
-    return Ec2Cloud(account, "ours", _never), Ec2Cloud(account, "other", _never)
+    return Ec2Cloud(account, "ours", never), Ec2Cloud(account, "theirs", never)
 
 
 @pytest.fixture
 def by_api(account: Account, clouds: tuple[Ec2Cloud, Ec2Cloud]) -> Iterator[Subject]:
-    ours, other = clouds
-
-    def foreign() -> str:
-        volume = other.create_volume(
-            token="theirs", zone=ZONE, size_gib=1, snapshot_id=None, tags={}
-        )
-        return other.create_snapshot(
-            token="theirs", volume_id=volume.volume_id, tags={}
-        ).snapshot_id
-
-    made = Subject(
-        cloud=ours,
-        deployment="ours",
-        zone=ZONE,
-        far_zone=OTHER_ZONE,
-        instance=instance(account),
-        neighbour=instance(account),
-        stranger=instance(account, OTHER_ZONE),
-        foreign=foreign,
-        # Everything has come about when moto answers.
-        until=lambda condition: condition(),
-    )
+    ours, theirs = clouds
+    made = subject(account, ours, "ours", theirs)
     yield made
     made.clean_up()
 
@@ -92,10 +71,6 @@ def in_memory() -> Iterator[Subject]:
     made = Subject(cloud, "ours", "a", "b", HERE, BESIDE, FAR, foreign, until)
     yield made
     made.clean_up()
-
-
-def _never(seconds: float) -> None:
-    raise AssertionError(f"nothing is throttled here, and yet it waits for {seconds} s")
 
 
 def _name(check: Check) -> str:
