@@ -70,8 +70,8 @@ class Ports:
     limits: Limits
     measures: Measures = field(default_factory=Unmeasured)
     cloud: Cloud | None = None
-
     region: str | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class HostPorts:

@@ -302,10 +302,10 @@ class FakeImages:
 
     def __init__(self, *names: str) -> None:
         self._names = names or ("debian-12",)
+        self.release = "1"
 
     def names(self) -> tuple[str, ...]:
         return self._names
-        self.release = "1"
 
     def boot_image(self, name: str) -> BootImage:
         if name not in self._names:

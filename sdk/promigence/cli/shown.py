@@ -135,19 +135,10 @@ def snapshot(told: Snapshot) -> RenderableType:
         f"{shape['vcpus']} vCPU, {shape['memory_mib']} MiB, {shape['disk_gib']} GiB disk; "
         f"{told['bytes'] / 1e6:.0f} MB stored; {told['accelerator']}\n"
         f"checked: {', '.join(checks) or 'nothing told'}"
+        f"{_also(told)}"
     )
 
 
-def snapshots(told: list[Snapshot]) -> RenderableType:
-    rows = [
-        (one["snapshot"], one["state"], one["latest"], one["image"], moment(one["created_at"]))
-        for one in told
-    ]
-    return table("snapshot", "state", "latest", "image", "created", rows=rows)
-        f"{_also(told)}"
-
-
-def hosts(told: list[Host]) -> RenderableType:
 def _also(told: Snapshot) -> str:
     """What not every snapshot has to say."""
     origin = told["provenance"].get("rebuilt_from")
@@ -206,6 +197,15 @@ def rebuilt(told: list[dict[str, Any]]) -> RenderableType:
     return table("rebuilds", "snapshot", "build", "error", rows=rows, prose="error")
 
 
+def snapshots(told: list[Snapshot]) -> RenderableType:
+    rows = [
+        (one["snapshot"], one["state"], one["latest"], one["image"], moment(one["created_at"]))
+        for one in told
+    ]
+    return table("snapshot", "state", "latest", "image", "created", rows=rows)
+
+
+def hosts(told: list[Host]) -> RenderableType:
     rows = [
         (
             one["host_id"],
