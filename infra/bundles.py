@@ -131,11 +131,13 @@ class LocalBundles:
         )
 
     def mounted(self) -> tuple[str, ...]:
-        """Those that can be forked from at once: here, and checked; the one that was not used for longest first."""
+        """Those that can be forked from at once: here, and checked, by whichever process of this host; the one that was
+        not used for longest first.
+        """
         warm = (
             name
             for name in self.known()
-            if (name in self._mounted or (self._checked / name).exists())
+            if (name in self._mounted or _is_marked(name, self._checked, self._used))
             and not (self._refusals / name).exists()
         )
         return tuple(sorted(warm, key=self._used_ns))
@@ -151,6 +153,9 @@ class LocalBundles:
 
     def release(self) -> None:
         """All stays on this host's disk."""
+
+    def tidy(self) -> None:
+        """Nothing is ever half here."""
 
     def delete(self, bundle_id: str) -> None:
         """Remove it, stored or staged. Machines that run on it keep its files open until they end."""
@@ -199,9 +204,10 @@ class LocalBundles:
             (self._checked / bundle_id).write_text(mark)
 
     def _directory(self, bundle_id: str) -> Path:
+        """The stored one; a folder on which a volume will be mounted is not there yet."""
         for folder in (self._stored, self._staged):
             directory = folder / _plain(bundle_id)
-            if directory.is_dir():
+            if (directory / manifest.NAME).exists():
                 return directory
         raise EnvironmentFault(
             FailureKind.SNAPSHOT_UNAVAILABLE, f"bundle {bundle_id} is not on this host"
@@ -283,6 +289,10 @@ def _plain(name: str) -> str:
     if not name or Path(name).name != name or name.startswith("."):
         raise BadRequest("bad_bundle_id", f"{name!r} is no bundle's name")
     return name
+
+
+def _is_marked(name: str, *marks: Path) -> bool:
+    return any((folder / name).exists() for folder in marks)
 
 
 def _text(file: Path) -> str | None:

@@ -80,9 +80,14 @@ def break_seal(raw: dict[str, Any]) -> None:
 
 
 def read(directory: Path) -> Manifest:
-    """Raises EnvironmentFault(snapshot_unavailable) where there is none, (snapshot_corrupt) where it cannot be read."""
+    """Raises EnvironmentFault(snapshot_unavailable) where there is none, or a sound one of another version (`reason`
+    wrong_version), (snapshot_corrupt) where it cannot be read.
+    """
     try:
-        return _parse(json.loads((directory / NAME).read_text()))
+        raw = json.loads((directory / NAME).read_text())
+        if raw["version"] != VERSION and _is_whole(raw):
+            raise _of_another_version(directory, raw["version"])
+        return _parse(raw)
     except FileNotFoundError as error:
         raise EnvironmentFault(
             FailureKind.SNAPSHOT_UNAVAILABLE, f"bundle {directory.name} is not here"
@@ -166,6 +171,22 @@ def _parse(raw: Any) -> Manifest:
         disk_id=str(raw["disk_id"]),
         taken_wall_ns=int(raw["taken_wall_ns"]),
         files={_plain(name): _file_record(file) for name, file in raw["files"].items()},
+    )
+
+
+def _is_whole(raw: Any) -> bool:
+    """It says what it said when it was written."""
+    return bool(raw[_SEAL] == _digest_of({name: raw[name] for name in raw if name != _SEAL}))
+
+
+def _of_another_version(directory: Path, version: object) -> EnvironmentFault:
+    return EnvironmentFault(
+        FailureKind.SNAPSHOT_UNAVAILABLE,
+        f"bundle {directory.name} is of version {version}, and this server reads {VERSION}: rebuild its snapshot",
+        bundle=directory.name,
+        reason="wrong_version",
+        version=version,
+        reads=VERSION,
     )
 
 

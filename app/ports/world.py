@@ -347,9 +347,15 @@ class Bundles(Protocol):
         """Evict all that can be: this host is taken down on purpose. Twice is safe."""
         ...
 
+    def tidy(self) -> None:
+        """Give up what an attempt to mount or to evict left half done on this host. Twice is safe, at any time."""
+        ...
+
     def delete(self, bundle_id: str) -> None:
         """Remove a stored or staged bundle, here and elsewhere. Twice is safe. A machine that runs on this host's copy
         keeps that until it has ended; the next call goes on.
+
+        Raises Unavailable and CloudRefused where what is elsewhere could not be removed; `known` names it still.
         """
         ...
 

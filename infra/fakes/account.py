@@ -21,11 +21,18 @@ ATTACHMENTS_MAX = 28
 
 
 class Trouble(StrEnum):
-    """How a call fails: not done and refused, not done and to be asked again later, done and the answer lost."""
+    """How a call fails: not done and refused, not done and to be asked again later, done and the answer lost, done
+    and nobody there any more to hear it.
+    """
 
     REFUSED = "refused"
     THROTTLED = "throttled"
     LOST = "lost"
+    DIED = "died"
+
+
+class Died(BaseException):
+    """The process that asked is gone: nothing of it cleans up."""
 
 
 class Key(StrEnum):

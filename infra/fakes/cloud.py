@@ -19,6 +19,7 @@ from infra.fakes.account import (
     At,
     DataPlane,
     Delays,
+    Died,
     HeldSnapshot,
     HeldVolume,
     Holdings,
@@ -66,6 +67,7 @@ class FakeCloud:
         delays: Delays | None = None,
         deployment: str = "fake",
         region: str = "fake-1",
+        first_id: int = 1,
     ) -> None:
         self._clock = clock
         self._instances = dict(instances)
@@ -75,7 +77,7 @@ class FakeCloud:
         self._held = Holdings(plane)
         self._tokens: dict[str, tuple[object, str]] = {}
         self._troubles: dict[int, Trouble] = {}
-        self._count = 0
+        self._next_id = first_id
         self._lock = threading.RLock()
         self.calls: list[str] = []
         self.rules = Rules()
@@ -86,6 +88,10 @@ class FakeCloud:
         """Let the `n`-th call from now (1: the next) fail, and those that follow it, `times` in all."""
         first = len(self.calls) + n
         self._troubles.update(dict.fromkeys(range(first, first + times), how))
+
+    def heal(self) -> None:
+        """Nothing that was planted by `fail_at` happens any more."""
+        self._troubles.clear()
 
     def plant(
         self,
@@ -275,6 +281,8 @@ class FakeCloud:
             yield
             if trouble is Trouble.LOST:
                 raise Unavailable("cloud_away", f"planted in {verb}, which is done")
+            if trouble is Trouble.DIED:
+                raise Died(verb)
 
     def _come_true(self) -> None:
         self._held.come_true(self._clock.boot_ns(), attaches=not self.rules.never_attaches)
@@ -360,8 +368,8 @@ class FakeCloud:
         return {**tags, TAG_DEPLOYMENT: self._deployment, TAG_TOKEN: token}
 
     def _new_id(self, kind: str) -> str:
-        self._count += 1
-        return f"{kind}-{self._count:017x}"
+        self._next_id += 1
+        return f"{kind}-{self._next_id - 1:017x}"
 
 
 def _is_hidden(snapshot: HeldSnapshot) -> bool:

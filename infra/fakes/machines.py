@@ -282,6 +282,9 @@ class FakeBundles:
         for bundle_id in self.known():
             self.evict(bundle_id)
 
+    def tidy(self) -> None:
+        pass
+
     def delete(self, bundle_id: str) -> None:
         self._forget(bundle_id)
         here = (self._root / "stored", self._root / "staged")

@@ -157,7 +157,6 @@ def test_no_manifest_means_no_bundle_here(tmp_path: Path) -> None:
 
 Spoil = Callable[[dict[str, Any]], object]
 SPOILS: dict[str, Spoil] = {
-    "a later version": lambda raw: raw.update(version=3),
     "no shape": lambda raw: raw.pop("shape"),
     "an unknown key in the shape": lambda raw: raw["shape"].update(gpus=1),
     "an unknown accelerator": lambda raw: raw["restore_key"].update(accelerator="xen"),
@@ -178,6 +177,27 @@ def test_what_cannot_be_read_is_corrupt(tmp_path: Path, spoil: Spoil) -> None:
     with pytest.raises(EnvironmentFault) as found:
         manifest.read(tmp_path / "b")
     assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+def test_a_sound_manifest_of_another_version_is_named(tmp_path: Path) -> None:
+    make(tmp_path / "b", state_bin=b"state")
+    file = tmp_path / "b" / manifest.NAME
+    raw = json.loads(file.read_text())
+    later = manifest.VERSION + 1
+    file.write_text(manifest.sealed({**_unsealed(raw), "version": later}))
+    with pytest.raises(EnvironmentFault, match="rebuild") as found:
+        manifest.read(tmp_path / "b")
+    assert found.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+    seen = {"bundle": "b", "reason": "wrong_version", "version": later, "reads": manifest.VERSION}
+    assert found.value.evidence == seen
+    file.write_text(json.dumps({**raw, "version": later}))  # which no server ever wrote
+    with pytest.raises(EnvironmentFault) as found:
+        manifest.read(tmp_path / "b")
+    assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+def _unsealed(raw: dict[str, Any]) -> dict[str, Any]:
+    return {name: raw[name] for name in raw if name != "sha256"}
 
 
 def test_no_flipped_bit_makes_a_manifest_say_something_else(tmp_path: Path) -> None:
