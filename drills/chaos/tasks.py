@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.flow import collect, fork, place, stop, template, verify
+from app.flow import collect, fork, mount, place, stop, template, verify
 from app.flow import exec as held_exec
 from drills.chaos.process import Process
 
@@ -16,7 +16,14 @@ def _bring_up(process: Process, _: str) -> None:
         return
     for _number in range(FORKS_A_BELL):
         if not fork.advance(process.ports, process.host):
+            _mount(process)
             return
+
+
+def _mount(process: Process) -> None:
+    """In a worker this is a thread of its own, and no task waits for it."""
+    for bundle_id in mount.due(process.ports, process.host):
+        mount.mount(process.ports, process.host, bundle_id)
 
 
 def _collect(process: Process, _: str, name: str) -> None:

@@ -106,6 +106,7 @@ def opened(folder: Path) -> Iterator[Storage]:
 
     What an earlier one left there goes first. Raises StorageBusy where a process holds a mount of its volumes.
     """
+    folder = folder.resolve()  # the kernel names files whole
     _clear(folder)
     folder.mkdir(parents=True, mode=0o700)
     try:

@@ -102,7 +102,7 @@ def test_a_second_demo_leaves_the_first_ones_stack_alone(calls: Path, tmp_path: 
 def test_the_clean_up_is_not_interrupted() -> None:
     before = [signal.getsignal(number) for number in stack.ENDING]
 
-    with stack._uninterrupted():
+    with stack.uninterrupted():
         for number in stack.ENDING:
             signal.raise_signal(number)
 

@@ -1,0 +1,162 @@
+"""What happens in the rehearsal, act by act; each returns what was seen, and judges nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from drills.rehearsal.deployment import Deployment
+from drills.rehearsal.hosts import Host
+from promigence import Promigence
+from promigence.types import Definition, Fork, Report
+
+SNAPSHOT = "rehearsal"
+CAP_USD = 1.0
+# Restored by emulation, many at once, on two cores.
+BUILD_WITHIN_S, MOUNT_WITHIN_S, RUN_WITHIN_S = 240.0, 60.0, 240.0
+NOTICE_S = 120.0
+# A machine whose host is silent ends by its lease, which the limits of its commands make: the shorter they are, the
+# sooner that is known.
+TEST_S, COMMAND_S = 10.0, 20.0
+_LOOK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the step is: so many forks, each busy for so long."""
+
+    forks: int
+    busy_s: float
+
+
+def build(here: Deployment, host: Host) -> dict[str, Any]:
+    """A snapshot is made on one host, stored outside of it, and restored there from what was stored."""
+    began = time.monotonic()
+    built = here.client.snapshots.build(_definition(), timeout=BUILD_WITHIN_S)
+    return {
+        "host": host.instance_id,
+        "snapshot": built["snapshot"],
+        "seconds": _since(began),
+        "cloud_snapshots": kept(here),
+    }
+
+
+def spread(here: Deployment, hosts: tuple[Host, ...]) -> list[dict[str, Any]]:
+    """Hosts come up and make the snapshot their own; how long each took for it."""
+    for host in hosts:
+        host.up()
+    here.client.snapshots.warm(SNAPSHOT, hosts=len(here.hosts))
+    return [_restored(host) for host in hosts]
+
+
+def begin(here: Deployment, step: Step) -> str:
+    """The step, over all hosts."""
+    return here.client.runs.start(
+        SNAPSHOT,
+        count=step.forks,
+        spend_cap=CAP_USD,
+        verify_each=True,
+        exec={"sh": f"sleep {step.busy_s:g}; echo $((6 * 7))", "timeout_seconds": COMMAND_S},
+        environment_retries=1,
+        rerun_started=False,
+    )["run_id"]
+
+
+def lose(here: Deployment, run_id: str, host: Host) -> dict[str, Any]:
+    """One host is gone in the middle of it, and its instance is terminated."""
+
+    def its(state: str | None = None) -> list[Fork]:
+        forks = here.client.runs.forks(run_id)
+        mine = [fork for fork in forks if fork["host"] == host.instance_id]
+        return [fork for fork in mine if state in (None, fork["state"])]
+
+    until(lambda: its("running"), RUN_WITHIN_S, "a command runs on the host that is to be lost")
+    forks, volumes = its(), _volumes_at(here, host)
+    killed = host.power_off()
+    here.terminate(host)
+    host.remove()
+    return {
+        "host": host.instance_id,
+        "forks": {fork["fork_id"]: fork["state"] for fork in forks},
+        "processes": killed,
+        "volumes": volumes,
+    }
+
+
+def give_notice(here: Deployment, host: Host) -> dict[str, Any]:
+    """Forks are held, and the host of one of them is told that its spot capacity is taken back."""
+    run_id = here.client.runs.start(
+        SNAPSHOT, count=2, spend_cap=CAP_USD, verify_each=False, hold_seconds=120
+    )["run_id"]
+    until(lambda: len(_held(here.client, run_id)) == 2, RUN_WITHIN_S, "two held forks")
+    held = {fork["host"]: fork for fork in _held(here.client, run_id)}
+    here.zone.give_notice(host.instance_id, NOTICE_S)
+    began = time.monotonic()
+
+    def draining() -> list[Fork]:
+        return [fork for fork in _held(here.client, run_id) if fork["draining"]]
+
+    until(draining, NOTICE_S, "a fork whose host drains")
+    seen = {
+        "host": host.instance_id,
+        "noticed_seconds": _since(began),
+        "held_on": sorted(name or "" for name in held),
+        "draining": [{name: fork[name] for name in ("host", "gone_at")} for fork in draining()],
+    }
+    for fork in _held(here.client, run_id):
+        here.client.forks.release(fork["fork_id"])
+    here.client.runs.wait(run_id, RUN_WITHIN_S)
+    return seen
+
+
+def finish(here: Deployment, run_id: str) -> Report:
+    """Wait for the step's end."""
+    here.client.runs.wait(run_id, RUN_WITHIN_S)
+    return here.client.runs.report(run_id)
+
+
+def kept(here: Deployment) -> list[str]:
+    """The account's snapshots."""
+    found = here.account.ec2().describe_snapshots(OwnerIds=["self"])["Snapshots"]
+    return sorted(snapshot["SnapshotId"] for snapshot in found)
+
+
+def until(holds: Callable[[], object], within_s: float, what: str) -> None:
+    """Wait for something that the deployment brings about. Raises TimeoutError that names it."""
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {within_s:g} s: {what}")
+        time.sleep(_LOOK_S)
+
+
+def _definition() -> Definition:
+    return {
+        "name": SNAPSHOT,
+        "image": "busybox",
+        "shape": {"vcpus": 1, "memory_mib": 128, "disk_gib": 1},
+        "test": {"sh": "true", "timeout_seconds": TEST_S, "repeat": 1},
+        "spend_cap": CAP_USD,
+    }
+
+
+def _restored(host: Host) -> dict[str, Any]:
+    until(lambda: list(host.said("bundle_mounted")), MOUNT_WITHIN_S, f"{host.instance_id} has it")
+    (told,) = host.said("bundle_mounted")
+    return {"host": host.instance_id, "bundle": told["bundle_id"], "seconds": told["seconds"]}
+
+
+def _volumes_at(here: Deployment, host: Host) -> list[str]:
+    attached = [{"Name": "attachment.instance-id", "Values": [host.instance_id]}]
+    found = here.account.ec2().describe_volumes(Filters=attached)["Volumes"]  # type: ignore[arg-type]
+    return sorted(volume["VolumeId"] for volume in found)
+
+
+def _held(client: Promigence, run_id: str) -> list[Fork]:
+    return [fork for fork in client.runs.forks(run_id) if fork["state"] == "ready"]
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 1)
