@@ -13,7 +13,6 @@ import structlog
 from app.errors import PromigenceError
 from app.flow import recover
 from app.ids import new_id
-from app.ports import HostPorts
 from infra import wiring
 from infra.settings import SETTINGS_FILE, Settings, load
 from infra.stack.process import carrying, stop
@@ -102,15 +101,8 @@ def _end_machines(settings: Settings) -> None:
             host.machines.kill(handle.name)
         for name in host.machines.known():
             host.machines.forget(name)
-        if host.bundles.stores_elsewhere:
-            _give_up_bundles(host)
-
-
-def _give_up_bundles(host: HostPorts) -> None:
-    """What can be had again keeps no volume of a host that is down."""
-    for bundle_id in host.bundles.mounted():
-        with _said("bundle_not_given_up"):
-            host.bundles.evict(bundle_id)
+        with _said("bundles_not_released"):
+            host.bundles.release()
 
 
 @contextlib.contextmanager
