@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from app.domain.leak import Leak, confirmed
+from app.domain.money import usd
 from app.domain.placement import Host
 from app.errors import PromigenceError
-from app.flow import leaks
+from app.flow import cloud_leaks, leaks
 from app.ids import new_id
 from app.ports import HostPorts
 from app.ports.leaks import Traces
@@ -35,7 +36,9 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `remedy` says what would mend it; `mended` that it was done."""
+    """One thing that is wrong. `remedy` says what would mend it; `mended` that it was done. `usd_per_month` is what it
+    costs the cloud account while it is there.
+    """
 
     kind: str
     name: str
@@ -43,6 +46,7 @@ class Finding:
     remedy: str
     age_seconds: float | None = None
     mended: bool = False
+    usd_per_month: float | None = None
 
 
 @dataclass(slots=True)
@@ -79,6 +83,7 @@ def examine(directory: Path, *, fix: bool) -> Report:
         _look_at_clock(report, control)
         _look_at_queue(report, control, settings)
         _look_for_leaks(report, control, fix=fix)
+        _look_in_account(report, control, fix=fix)
         if host is not None:
             _look_on_host(report, control, host, _traces(settings, identity), fix=fix)
     return report
@@ -200,6 +205,23 @@ def _look_for_leaks(report: Report, control: Control, *, fix: bool) -> None:
     report.findings += _findings(look, mend, fix=fix)
 
 
+def _look_in_account(report: Report, control: Control, *, fix: bool) -> None:
+    """Volumes and snapshots that nobody owns, each with what it costs, and what all of them do."""
+    look = partial(cloud_leaks.in_account, control.ports, control.rows)
+    mend = partial(cloud_leaks.mend_in_account, control.ports, control.rows)
+    try:
+        found = list(_findings(look, mend, fix=fix))
+    except PromigenceError as away:
+        report.found(away.code, "account", away.message, "mend what it says")
+        return
+    report.findings += found
+    owed = sum(each.usd_per_month or 0.0 for each in found if not each.mended)
+    if owed:
+        report.notes.append(
+            f"what nobody owns in the cloud account costs {owed:.2f} USD a month ({owed / 30:.2f} a day)"
+        )
+
+
 def _look_on_host(
     report: Report, control: Control, host: HostPorts, traces: Traces, *, fix: bool
 ) -> None:
@@ -226,6 +248,7 @@ def _findings(
             leak.detail,
             f"it would be {leak.remedy}",
             None if leak.age_ns is None else round(leak.age_ns / NS, 1),
+            usd_per_month=None if leak.micros_per_month is None else usd(leak.micros_per_month),
         )
         yield _mended(finding, leak, mend) if fix else finding
 

@@ -10,17 +10,22 @@ from threading import Event, Thread
 import structlog
 
 from app.domain.leak import Leak, LeakKind, confirmed
+from app.domain.money import usd
 from app.errors import PromigenceError
-from app.flow import leaks
+from app.flow import cloud_leaks, leaks
 from app.ports import HostPorts, Ports
 from app.ports.leaks import RowLeaks, Traces
 from workers.pace import steadily
 
 REAP_PERIOD_S = 30.0
 BLOBS_PERIOD_S = 3600.0
+# A look is two requests of the account's API, whose rate all hosts share.
+CLOUD_PERIOD_S = 60.0
 
 # Told of each leak that is found, once.
 Count = Callable[[LeakKind], None]
+# Told at each look what the leaks that are still there cost a month, in micro-dollars.
+Owed = Callable[[int], None]
 
 log = structlog.get_logger(__name__)
 
@@ -29,15 +34,24 @@ def uncounted(_: LeakKind) -> None:
     """Where nobody asks how many."""
 
 
+def unpaid(_: int) -> None:
+    """Where nobody asks what they cost."""
+
+
 class Reaper:
     """Mends what two looks in a row call a leak; says and counts each once, however often it comes by."""
 
     def __init__(
-        self, look: Callable[[], frozenset[Leak]], mend: Callable[[Leak], bool], count: Count
+        self,
+        look: Callable[[], frozenset[Leak]],
+        mend: Callable[[Leak], bool],
+        count: Count,
+        owed: Owed = unpaid,
     ) -> None:
         self._look = look
         self._mend = mend
         self._count = count
+        self._owed = owed
         self._before: frozenset[Leak] = frozenset()
         self._told: frozenset[Leak] = frozenset()
 
@@ -45,11 +59,14 @@ class Reaper:
         """Come by once. Raises Unavailable where it cannot look, and then does nothing."""
         now = self._look()
         sure = confirmed(self._before, now)
+        owed = 0
         for leak in sure:
             mended = self._mended(leak)
+            owed += 0 if mended else leak.micros_per_month or 0
             if leak not in self._told:
                 self._count(leak.kind)
-                log.warning("leak", kind=leak.kind.value, name=leak.name, mended=mended)
+                log.warning("leak", **_told(leak), mended=mended)
+        self._owed(owed)
         # Of what could not be mended nothing more is said until it has been away.
         self._told = frozenset(sure)
         self._before = now
@@ -60,6 +77,13 @@ class Reaper:
         except PromigenceError as error:
             log.warning("leak_stays", kind=leak.kind.value, name=leak.name, code=error.code)
             return False
+
+
+def _told(leak: Leak) -> dict[str, object]:
+    told: dict[str, object] = {"kind": leak.kind.value, "name": leak.name, "detail": leak.detail}
+    if leak.micros_per_month is not None:
+        told["usd_per_month"] = usd(leak.micros_per_month)
+    return told
 
 
 def host_reaper(ports: Ports, host: HostPorts, traces: Traces, count: Count = uncounted) -> Reaper:
@@ -78,11 +102,18 @@ def deployment_reaped(
     queue: Traces,
     count: Count = uncounted,
     uploads: Traces | None = None,
+    owed: Owed = unpaid,
 ) -> Iterator[None]:
-    """Inside, rows, queue and blobs are looked after, beside whatever else this process does."""
+    """Inside, rows, queue, blobs and the cloud account are looked after, beside whatever else this process does."""
     mend = partial(leaks.mend_in_deployment, ports, rows, queue, uploads=uploads)
     often = Reaper(partial(leaks.in_deployment, rows, queue), mend, count)
     seldom = Reaper(partial(leaks.of_blobs, ports, rows, uploads), mend, count)
+    account = Reaper(
+        partial(cloud_leaks.in_account, ports, rows),
+        partial(cloud_leaks.mend_in_account, ports, rows),
+        count,
+        owed,
+    )
     stop = Event()
     threads = [
         Thread(
@@ -95,6 +126,7 @@ def deployment_reaped(
         for name, reaper, period_s in (
             ("reap", often, REAP_PERIOD_S),
             ("blobs", seldom, BLOBS_PERIOD_S),
+            ("account", account, CLOUD_PERIOD_S),
         )
     ]
     for thread in threads:

@@ -191,7 +191,12 @@ def billing(directory: Dir = HERE) -> None:
         wiring.control(settings, "billing") as control,
         wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
         deployment_reaped(
-            control.ports, control.rows, control.queue, control.metrics.leaked, control.uploads
+            control.ports,
+            control.rows,
+            control.queue,
+            control.metrics.leaked,
+            control.uploads,
+            control.metrics.owed,
         ),
     ):
         worker.run(control.ports, control.bells, settings.tick_file, stop)

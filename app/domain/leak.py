@@ -26,6 +26,10 @@ class LeakKind(StrEnum):
     BLOB = "blob"
     BLOB_REMAINS = "blob_remains"
     REDIS_KEY = "redis_key"
+    # Of the cloud account: what is paid for by the month, and rows whose resource is gone.
+    CLOUD_VOLUME = "cloud_volume"
+    CLOUD_SNAPSHOT = "cloud_snapshot"
+    CLOUD_ROW = "cloud_row"
     # Rows that are not final, or sums that do not add up.
     OVERDUE_ATTEMPT = "overdue_attempt"
     FORK_WITHOUT_MACHINE = "fork_without_machine"
@@ -49,6 +53,9 @@ REMEDIES: dict[LeakKind, str] = {
     LeakKind.BLOB: "deleted",
     LeakKind.BLOB_REMAINS: "deleted",
     LeakKind.REDIS_KEY: "given an expiry of a minute",
+    LeakKind.CLOUD_VOLUME: "detached and deleted, and its row marked as gone",
+    LeakKind.CLOUD_SNAPSHOT: "deleted, and its row marked as gone",
+    LeakKind.CLOUD_ROW: "marked as gone",
     LeakKind.OVERDUE_ATTEMPT: "closed and charged its whole lease, as host_lost",
     LeakKind.FORK_WITHOUT_MACHINE: "left as it is: it cannot be, so report it with its rows",
     LeakKind.RUN_WITHOUT_FORKS: "ended, and its budget settled",
@@ -81,13 +88,15 @@ SURE = frozenset({LeakKind.MACHINE, LeakKind.BUNDLE})
 class Leak:
     """One thing that nobody owns. Two looks at the same thing give equal leaks, whatever its age has become.
 
-    `age_ns` None: it does not show its age.
+    `age_ns` None: it does not show its age. `micros_per_month`: what it costs the account as long as it is there; None
+    where nothing is paid for it alone, or no price is known.
     """
 
     kind: LeakKind
     name: str
     detail: str = ""
     age_ns: int | None = field(default=None, compare=False)
+    micros_per_month: int | None = field(default=None, compare=False)
 
     @property
     def remedy(self) -> str:

@@ -15,6 +15,7 @@ from importlib import metadata
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     Histogram,
     Info,
     ProcessCollector,
@@ -29,6 +30,7 @@ from app.domain.event import Event, EventKind
 from app.domain.fork import ForkState, Outcome
 from app.domain.leak import LeakKind
 from app.domain.measure import Step
+from app.domain.money import usd
 from app.domain.spot import Announcement
 from app.errors import Unavailable
 
@@ -76,6 +78,15 @@ class Metrics:
         )
         self._replaced = self._counter("forks_replaced", "Forks that got another machine.")
         self._leaks = self._counter("leaks_found", "What nobody owned, found by a reaper.", "kind")
+        self._leaked_usd = (
+            Gauge(
+                "promigence_leaked_usd_per_month",
+                "What leaks of the cloud account cost that are still there.",
+                registry=self._registry,
+            )
+            if component == "billing"
+            else None
+        )
         self._announced = self._counter(
             "instance_notices", "What the cloud announced of this host's instance.", "kind"
         )
@@ -108,6 +119,11 @@ class Metrics:
     def announced(self, kind: Announcement) -> None:
         """The cloud announced something of this host's instance."""
         self._announced.labels(kind.value).inc()
+
+    def owed(self, micros_per_month: int) -> None:
+        """The leaks that are still there cost that much. Only the billing worker looks at the account."""
+        if self._leaked_usd is not None:
+            self._leaked_usd.set(usd(micros_per_month))
 
     def watch_rows(self, take: Callable[[], Census]) -> None:
         """Show what stands in the rows too: for one kind of process, or sums over processes count it twice."""

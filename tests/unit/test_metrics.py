@@ -106,6 +106,16 @@ def test_events_are_counted_by_what_they_say() -> None:
     assert seen["promigence_leaks_found_total{kind=process}"] == 0
 
 
+def test_what_leaks_cost_is_told_by_who_looks_at_the_account_alone() -> None:
+    billing, worker = Metrics("billing"), Metrics("worker")
+    for metrics in (billing, worker):
+        metrics.owed(640_000)
+    assert samples(billing)["promigence_leaked_usd_per_month"] == 0.64
+    assert "promigence_leaked_usd_per_month" not in samples(worker)
+    billing.owed(0)
+    assert samples(billing)["promigence_leaked_usd_per_month"] == 0
+
+
 @pytest.mark.parametrize("step", Step)
 def test_each_step_has_a_histogram_in_seconds(step: Step) -> None:
     metrics = Metrics("billing" if step is Step.BILLING_TICK else "worker")

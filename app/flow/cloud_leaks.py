@@ -1,0 +1,121 @@
+"""What the deployment left in its cloud account: found, with what it costs, and made away with.
+
+Nothing is decided by one listing: the cloud's may lag behind what it did. Each mending looks again at the one thing.
+"""
+
+from __future__ import annotations
+
+from app.domain.cloud import CloudSnapshot, Resource, ResourceKind, Volume
+from app.domain.cloud_leak import Owners, leaked, resource_leak
+from app.domain.leak import Leak, LeakKind
+from app.domain.money import NS_PER_SECOND
+from app.ports import Cloud, Ports
+from app.ports.leaks import RowLeaks
+
+# A volume that nobody has mounted lets go of its instance in seconds.
+DETACH_S = 20.0
+_PAUSE_S = 1.0
+
+
+def in_account(ports: Ports, rows: RowLeaks) -> frozenset[Leak]:
+    """Volumes and snapshots of this deployment that nobody owns, and rows whose resource is gone. Without an account
+    there are none.
+
+    Raises Unavailable, and CloudRefused(denied) where this host's role may not list them.
+    """
+    if ports.cloud is None:
+        return frozenset()
+    volumes, snapshots = ports.cloud.volumes(), ports.cloud.snapshots()
+    # The rows are read after the lists: what was made in between is not taken for a leak.
+    return frozenset(leaked(volumes, snapshots, _owners(ports, rows)))
+
+
+def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
+    """Make away with one, if it still is a leak; False if it is not, or not yet.
+
+    A database that has never known a resource deletes none: it may be another deployment's. Raises CloudRefused,
+    Unavailable.
+    """
+    cloud = ports.cloud
+    if cloud is None:
+        return False
+    match leak.kind:
+        case LeakKind.CLOUD_VOLUME:
+            seen: Volume | CloudSnapshot | None = cloud.volume(leak.name)
+        case LeakKind.CLOUD_SNAPSHOT:
+            seen = cloud.snapshot(leak.name)
+        case _:
+            return _strike(ports, cloud, leak.name)
+    owners = _owners(ports, rows)
+    if seen is None:
+        return _mark_gone(ports, owners, leak.name)
+    if not owners.knows or resource_leak(seen, owners) is None:
+        return False
+    if not _removed(ports, cloud, seen):
+        return False
+    _mark_gone(ports, owners, leak.name)
+    return True
+
+
+def _owners(ports: Ports, rows: RowLeaks) -> Owners:
+    living = ports.resources.living()
+    now_ns = rows.now_ns()
+    of_rows = {row.host_id for row in living if row.host_id is not None}
+    return Owners(
+        now_ns=now_ns,
+        rows={row.token: row for row in living},
+        silent_ns={host.host_id: host.heartbeat_age_ns for host in ports.hosts.list()},
+        busy=frozenset(host_id for host_id in of_rows if ports.attempts.held_by(host_id)),
+        bundles=ports.snapshots.bundle_ids(),
+        knows=bool(living or ports.resources.made_within(0, now_ns + 1)),
+        price=ports.rates.storage,
+    )
+
+
+def _removed(ports: Ports, cloud: Cloud, seen: Volume | CloudSnapshot) -> bool:
+    if not isinstance(seen, Volume):
+        cloud.delete_snapshot(seen.snapshot_id)
+        return True
+    if not _is_free(ports, cloud, seen):
+        return False
+    cloud.delete_volume(seen.volume_id)
+    return True
+
+
+def _is_free(ports: Ports, cloud: Cloud, volume: Volume) -> bool:
+    """Detach it; whether it is attached nowhere by now. An instance that is gone has let go of it already."""
+    if volume.attachment is None:
+        return True
+    cloud.detach(volume.volume_id, volume.attachment.instance_id)
+    give_up_ns = ports.clock.boot_ns() + int(DETACH_S * NS_PER_SECOND)
+    while ports.clock.boot_ns() < give_up_ns:
+        now = cloud.volume(volume.volume_id)
+        if now is None or now.attachment is None:
+            return True
+        ports.clock.pause(_PAUSE_S)
+    return False
+
+
+def _mark_gone(ports: Ports, owners: Owners, cloud_id: str) -> bool:
+    """Whether a row had it."""
+    of_it = [row.token for row in owners.rows.values() if row.cloud_id == cloud_id]
+    for token in of_it:
+        ports.resources.gone(token)
+    return bool(of_it)
+
+
+def _strike(ports: Ports, cloud: Cloud, token: str) -> bool:
+    """Mark a row as gone whose resource is not there when it is asked for by itself, either."""
+    row = next((each for each in ports.resources.living() if each.token == token), None)
+    if row is None or _is_there(cloud, row):
+        return False
+    ports.resources.gone(token)
+    return True
+
+
+def _is_there(cloud: Cloud, row: Resource) -> bool:
+    if row.kind is ResourceKind.VOLUME:
+        volume = cloud.volume(row.cloud_id) if row.cloud_id else cloud.volume_of(row.token)
+        return volume is not None
+    snapshot = cloud.snapshot(row.cloud_id) if row.cloud_id else cloud.snapshot_of(row.token)
+    return snapshot is not None
