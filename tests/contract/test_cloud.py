@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from app.errors import Unavailable
+from infra.aws import session
 from infra.aws.ec2 import Ec2Cloud
-from infra.aws.session import Account
+from infra.aws.session import ATTEMPTS, Account
 from infra.conformance_cloud import CHECKS, REFUSALS, Check, Subject
 from infra.fakes.clock import ManualClock
 from infra.fakes.cloud import FakeCloud
@@ -71,6 +74,36 @@ def in_memory() -> Iterator[Subject]:
     made = Subject(cloud, "ours", "a", "b", HERE, BESIDE, FAR, foreign, until)
     yield made
     made.clean_up()
+
+
+@pytest.mark.parametrize(
+    ("ask", "attempts"),
+    [
+        (lambda cloud: cloud.volumes(), ATTEMPTS),
+        # It has no client token: what a lost answer made must not be made again.
+        (lambda cloud: cloud.create_snapshot(token="t", volume_id="vol-1", tags={}), 1),
+    ],
+    ids=["volumes", "create_snapshot"],
+)
+def test_who_says_nothing_is_asked_a_bounded_number_of_times(
+    ask: Callable[[Ec2Cloud], object],
+    attempts: int,
+    server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert server, "there are credentials"
+    monkeypatch.setattr(session, "READ_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as deaf:
+        cloud = Ec2Cloud(Account(REGION, f"http://127.0.0.1:{deaf.getsockname()[1]}"), "d", never)
+        with pytest.raises(Unavailable) as away:
+            ask(cloud)
+        deaf.setblocking(False)
+        heard = [deaf.accept()[0] for _ in range(attempts)]
+        with pytest.raises(BlockingIOError):
+            deaf.accept()
+        for connection in heard:
+            connection.close()
+    assert (away.value.code, away.value.details["error"]) == ("cloud_away", "ReadTimeoutError")
 
 
 def _name(check: Check) -> str:

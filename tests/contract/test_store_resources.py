@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,37 @@ def test_of_two_with_one_token_the_first_is_what_counts(rows: Rows) -> None:
     again = resources.intend(a.volume("tok_1"), MINUTE_NS)
     assert again.gone_ns == rows.clock.wall_ns()
     assert resources.living() == ()
+
+
+def test_of_many_at_once_with_one_token_all_get_the_first(rows: Rows) -> None:
+    bundles = [f"build_{n}" for n in range(8)]
+    with ThreadPoolExecutor(len(bundles)) as pool:
+        noted = list(
+            pool.map(
+                lambda bundle_id: rows.store.resources.intend(
+                    a.volume("tok_1", bundle_id=bundle_id), MINUTE_NS
+                ),
+                bundles,
+            )
+        )
+    assert set(noted) == set(rows.store.resources.living())
+    assert len(set(noted)) == 1
+
+
+def test_of_two_ids_at_once_for_one_token_one_is_refused(rows: Rows) -> None:
+    rows.store.resources.intend(a.volume("tok_1"), MINUTE_NS)
+
+    def made(cloud_id: str) -> str:
+        try:
+            rows.store.resources.made("tok_1", cloud_id)
+        except Conflict as refused:
+            return refused.code
+        return cloud_id
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(made, ("vol-1", "vol-2")))
+    (row,) = rows.store.resources.living()
+    assert sorted(told) == sorted(["resource_differs", str(row.cloud_id)])
 
 
 def test_from_intent_to_its_owner_and_to_its_end(rows: Rows) -> None:
