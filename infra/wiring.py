@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from app.domain.census import Census
 from app.domain.placement import Policy
 from app.errors import Unavailable
-from app.ports import Cloud, GuestEvents, HostPorts, Images, Ports
+from app.ports import Bundles, Cloud, GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
 from app.ports.leaks import RowLeaks, Traces
 from infra.aws.blobs import S3Blobs
@@ -22,6 +22,7 @@ from infra.aws.session import Account
 from infra.blobs import FolderBlobs
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
+from infra.ebs import EbsBundles, Ext4Disks
 from infra.egress import EgressProxy
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
@@ -175,8 +176,40 @@ def _real_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
         egress = EgressProxy(settings.egress_allow, _control_plane(settings))
         guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)
-        bundles = LocalBundles(settings.dir / "bundles", clock.boot_id())
+        bundles = _bundles(settings, clock, opened)
         yield HostPorts(settings.host_id, claim, machines, guest, bundles, settings.forks_at_once)
+
+
+def _bundles(settings: Settings, clock: HostClock, opened: ExitStack) -> Bundles:
+    root = settings.dir / "bundles"
+    folders = LocalBundles(root, clock.boot_id())
+    cloud = _cloud(settings)
+    if cloud is None:
+        return folders
+    store = _store(settings)
+    opened.callback(store.close)
+    return EbsBundles(
+        root,
+        folders,
+        cloud,
+        store.resources,
+        Ext4Disks(settings.devices),
+        clock,
+        host_id=settings.host_id,
+        zone=lambda: _zone(settings),
+    )
+
+
+def _zone(settings: Settings) -> str:
+    """Where this host's volumes have to be. Raises Unavailable."""
+    with metadata(settings) as asked:
+        if settings.zone is not None:
+            return settings.zone
+        if asked is None:
+            raise Unavailable(
+                "no_zone", "bundles=ebs needs `zone`, or `metadata_url` to ask for it"
+            )
+        return asked.identity().zone
 
 
 def _control_plane(settings: Settings) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ from infra.ebs.storing import Place, Storing, identity_of
 from infra.ebs.volumes import Volumes
 
 READ_WITHIN_NS = 3600 * 1_000_000_000
+# What is attached and not mounted may be had again without being made anew, after a boot too; then it is given up.
+SPARE_S = 600.0
 # As long as the longest work on a bundle, storing it, may take.
 LOCK_S = 7200.0
 
@@ -77,6 +79,9 @@ class EbsBundles:
         self._locks = Locks(root / "volumes.lock", clock)
         # Mounted ones whose rows are finished too, as far as this process has seen.
         self._finished: set[str] = set()
+        # By token: since when, as this process has seen it, a volume is mounted nowhere.
+        self._spare_since_ns: dict[str, int] = {}
+        self._clock = clock
 
     def staging(self, bundle_id: str) -> Path:
         return self._folders.staging(bundle_id)
@@ -142,13 +147,11 @@ class EbsBundles:
                     self._try_give_up(row)
 
     def tidy(self) -> None:
-        points = self._disks.mounted()
         for row in self._resources.of_host(self._place.host_id):
-            if row.purpose is not Purpose.READ or self._place.point(row) in points:
-                continue
-            with self._locks.held(row.bundle_id, 0.0) as ours:
-                if ours and not self._is_mounted(row.bundle_id):
-                    self._try_give_up(row)
+            if row.purpose is Purpose.READ and self._is_unfinished(row):
+                with self._locks.held(row.bundle_id, 0.0) as ours:
+                    if ours:
+                        self._finish(row)
 
     def delete(self, bundle_id: str) -> None:
         """Raises CloudRefused, and Unavailable where the cloud or the rows are away: the next call goes on."""
@@ -235,8 +238,27 @@ class EbsBundles:
             return False
         return all(map(self._try_give_up, rows))
 
+    def _is_unfinished(self, row: Resource) -> bool:
+        """Mounted and no more than that, or mounted nowhere for longer than it is kept so."""
+        if self._is_mounted(row.bundle_id):
+            self._spare_since_ns.pop(row.token, None)
+            return row.deadline_ns is not None
+        now_ns = self._clock.boot_ns()
+        since_ns = self._spare_since_ns.setdefault(row.token, now_ns)
+        return now_ns - since_ns >= int(SPARE_S * 1_000_000_000)
+
+    def _finish(self, row: Resource) -> None:
+        if not self._is_mounted(row.bundle_id):
+            self._try_give_up(row)
+            return
+        try:
+            with self._clean(row.bundle_id, "mounted", self._give_up_here):
+                self._mount(row.bundle_id)
+        except EnvironmentFault as fault:
+            log.warning("mount_failed", bundle_id=row.bundle_id, error=fault.message)
+
     def _try_give_up(self, row: Resource) -> bool:
-        """Whether it is not mounted any more; what the cloud has not heard of yet, it will hear the next time."""
+        """Whether it is not mounted any more; what the cloud has not heard of yet, it will hear from `tidy`."""
         if not self._disks.unmount(self._place.point(row)):
             return False
         try:
@@ -244,6 +266,7 @@ class EbsBundles:
                 self._forget(row.bundle_id)
             self._volumes.give_up(row)
         except PromigenceError as error:
+            self._spare_since_ns[row.token] = 0
             log.warning(
                 "volume_stays",
                 bundle_id=row.bundle_id,

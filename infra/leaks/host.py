@@ -55,7 +55,8 @@ class HostTraces:
     @property
     def _roots(self) -> tuple[Path, ...]:
         """Below these, the part of a path that comes next is the machine's or bundle's name."""
-        return (self._machines, self._bundles / "stored", self._bundles / "staged")
+        folders = (self._bundles / name for name in ("stored", "staged", "writing"))
+        return (self._machines, *folders)
 
     def _found(self) -> Iterator[Trace]:
         yield from processes.strays(self._machines, self._keeper)

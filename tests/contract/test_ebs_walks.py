@@ -14,6 +14,8 @@ import pytest
 
 from app.errors import CloudRefused, EnvironmentFault, Unavailable
 from app.ports.cloud import Resources
+from infra.ebs import EbsBundles
+from infra.ebs.bundles import SPARE_S
 from infra.fakes.account import Died, Trouble
 from infra.fakes.clock import ManualClock
 from infra.store import create_store
@@ -48,13 +50,22 @@ def rebooted(rig: Rig) -> None:
 
 
 def evict(rig: Rig) -> None:
-    assert rig.process("i-2").evict(rig.bundle_id)
-    rig.process("i-2").tidy()
+    host = rig.process("i-2")
+    assert host.evict(rig.bundle_id)
+    tidy(rig, host)
 
 
 def release(rig: Rig) -> None:
-    rig.process("i-2").release()
-    rig.process("i-2").tidy()
+    host = rig.process("i-2")
+    host.release()
+    tidy(rig, host)
+
+
+def tidy(rig: Rig, host: EbsBundles) -> None:
+    """As often as it has to come by for what another process left."""
+    host.tidy()
+    rig.clock.advance(SPARE_S)
+    host.tidy()
 
 
 WALKS = {
