@@ -12,6 +12,7 @@ import structlog
 from app.flow import inspect, recover, selftest
 from app.ports import HostPorts, Ports
 from app.ports.leaks import Traces
+from workers.mounting import mounting, shed
 from workers.pace import steadily
 from workers.peers import Peers
 from workers.presence import Presence
@@ -62,13 +63,15 @@ def looked_after(
         _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
         _pace("selftest", lambda: _self_test(bench), stop, SWEEP_PERIOD_S),
         _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
+        _pace("shed", lambda: shed(bench), stop, SWEEP_PERIOD_S),
         _pace("reap", host_reaper(ports, host, traces, count).turn, stop, REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.
         adoption.go_on()
         paces.append(_pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S))
-        yield
+        with mounting(bench):
+            yield
     finally:
         stop.set()
         for pace in paces:

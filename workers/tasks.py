@@ -33,6 +33,7 @@ log = structlog.get_logger(__name__)
 class Workbench:
     """Where the tasks of one worker process work: its ports, its limits, and whether it is to stop.
 
+    `mounts_wanted` is set when forks may wait for a bundle that is not mounted here.
     `draining`: it takes nothing new, and goes on with what it holds. `stopping`: it ends, whatever it holds.
     """
 
@@ -43,6 +44,7 @@ class Workbench:
     forks: Gate
     builds: Gate
     turns: Turns = field(default_factory=Turns)
+    mounts_wanted: threading.Event = field(default_factory=threading.Event)
     draining: threading.Event = field(default_factory=threading.Event)
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -107,6 +109,7 @@ def bring_up(bench: Workbench) -> None:
         if time.monotonic() >= until:
             bench.ports.bells.fork(bench.host.host_id)
             return
+    bench.mounts_wanted.set()
 
 
 def _build_unless_leaving(bench: Workbench, build_id: str) -> None:

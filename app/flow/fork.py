@@ -35,19 +35,31 @@ Step = Callable[[Ports, HostPorts, Claimed], Claimed]
 
 
 def advance(ports: Ports, host: HostPorts) -> bool:
-    """Claim one fork that is placed on this host and bring it up; False when none waits, or enough come up already.
-
-    The clock is read before the claim: a worker that froze in between starts nothing on waking.
+    """Claim one fork that is placed on this host and bring it up; False when none waits, when none that waits has its
+    bundle mounted here (`mount.due` says which to mount), or when enough come up already.
     """
-    opened_boot_ns = ports.clock.boot_ns()
-    claimed = ports.attempts.open(
-        host.host_id, host.claim, ports.clock.boot_id(), opened_boot_ns, None, host.forks_at_once
-    )
+    claimed = _claim(ports, host)
     if claimed is None:
         return False
     with late_results_dropped():
         _bring_up(ports, host, claimed)
     return True
+
+
+def _claim(ports: Ports, host: HostPorts) -> Claimed | None:
+    """The clock is read before the claim: a worker that froze in between starts nothing on waking."""
+    with host.mounts.claims:
+        opened_boot_ns = ports.clock.boot_ns()
+        of = host.mounts.claimable(host.bundles.mounted(), opened_boot_ns)
+        return ports.attempts.open(
+            host.host_id,
+            host.claim,
+            ports.clock.boot_id(),
+            opened_boot_ns,
+            None,
+            host.forks_at_once,
+            of,
+        )
 
 
 def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
@@ -70,6 +82,9 @@ def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
 
 def _restore(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     attempt = claimed.attempt
+    unmounted = host.mounts.fault_of(claimed.fork.bundle_id)
+    if unmounted is not None:
+        raise unmounted
     bundle = host.bundles.open(claimed.fork.bundle_id)
     deadline = Deadline(attempt.deadline_boot_ns, attempt.opened_boot_ns + START_WINDOW_NS)
     began_ns = ports.clock.boot_ns()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 
 from app.domain.death import end_of
+from app.domain.disk import DiskRoom
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.ledger import START_WINDOW_NS
@@ -77,7 +78,13 @@ def _heard_of(ports: Ports) -> frozenset[str]:
 def watch_host(ports: Ports, host: HostPorts) -> None:
     """Once a second on each host: heartbeat, leases, wishes, deaths that nobody heard, and leavings."""
     holds = () if host.bundles.stores_elsewhere else host.bundles.known()
-    ports.hosts.heartbeat(host.host_id, host.bundles.mounted(), holds)
+    ports.hosts.heartbeat(
+        host.host_id,
+        host.bundles.mounted(),
+        holds,
+        disk=DiskRoom(host.disk.free_bytes(), host.disk_reserve_bytes),
+        unmountable=host.mounts.told(ports.clock.boot_ns()),
+    )
     for claimed in ports.attempts.held_by(host.host_id):
         if claimed.attempt.claim == host.claim:
             _attend(ports, host, claimed)

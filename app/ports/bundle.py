@@ -9,6 +9,7 @@ from app.domain.rates import RateCard
 from app.ports.bells import Bells
 from app.ports.callers import Keys, Projects, Receipts
 from app.ports.cloud import Cloud, Resources
+from app.ports.disk import Disk, RoomyDisk
 from app.ports.hosts import Hosts
 from app.ports.measures import Measures, Unmeasured
 from app.ports.meters import Meters
@@ -24,7 +25,7 @@ from app.ports.store import (
 from app.ports.usage import Usage
 from app.ports.warm import WarmTargets
 from app.ports.workers import Workers
-from app.ports.world import Blobs, Bundles, Clock, Disk, Guest, Images, Machines, RoomyDisk
+from app.ports.world import Blobs, Bundles, Clock, Guest, Images, Machines
 
 
 @dataclass(frozen=True, slots=True)

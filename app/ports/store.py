@@ -15,6 +15,7 @@ from app.domain.checks import Check
 from app.domain.event import Event
 from app.domain.fork import EndReason
 from app.domain.fork_page import Machine
+from app.domain.mounts import Claimable
 from app.domain.quote import Quote
 from app.domain.report import AttemptLine, Tally
 from app.domain.run import (
@@ -155,11 +156,13 @@ class Attempts(Protocol):
         opened_boot_ns: int,
         fork_id: str | None,
         at_once: int | None = None,
+        of: Claimable | None = None,
     ) -> Claimed | None:
         """Claim one queued fork that is placed on this host (this one, if given) and open its meter: state RESTORING.
 
-        A template is claimed only by its id. The lease is what its grant funds. A fork that is asked to stop, or that
-        neither its grant nor the pool can fund its smallest lease, ends here instead, and the next is taken.
+        A template is claimed only by its id, others only as `of` allows. The lease is what its grant funds. A fork that
+        is asked to stop, or that neither its grant nor the pool can fund its smallest lease, ends here instead, and the
+        next is taken.
         None when nothing waits, or when `at_once` forks of this host are RESTORING or CHECKING: those that wait cost
         nothing meanwhile. Two workers never get the same fork.
         """

@@ -1,9 +1,10 @@
-"""Which snapshots are kept warm: rows that an operator or a project sets."""
+"""Which bundles are to be warm where: what is asked for, and what the forks that are placed on a host need."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from app.domain.mounts import Needs
 from app.domain.warm import WarmTarget
 
 
@@ -20,4 +21,8 @@ class WarmTargets(Protocol):
 
     def list(self, project_id: str | None = None) -> tuple[WarmTarget, ...]:
         """A project's or all, by project, name and version; a bare name's first."""
+        ...
+
+    def needs(self, host_id: str) -> Needs:
+        """What the forks that are placed on a host need of it, and the builds whose candidates it holds."""
         ...

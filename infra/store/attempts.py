@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from app.domain import ledger
 from app.domain.checks import Check
@@ -12,6 +22,7 @@ from app.domain.event import EventKind
 from app.domain.fork import ForkState, move
 from app.domain.ledger import Move
 from app.domain.money import NS_PER_SECOND
+from app.domain.mounts import Claimable
 from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Role, Run, Verdict
 from app.errors import Conflict
 from app.ids import new_id
@@ -51,16 +62,17 @@ class Attempts:
         opened_boot_ns: int,
         fork_id: str | None,
         at_once: int | None = None,
+        of: Claimable | None = None,
     ) -> Claimed | None:
         while True:
             with self._database.write() as at:
                 if at_once is not None and _coming_up(at, host_id) >= at_once:
                     return None
-                fork = _next_queued(at, host_id, fork_id)
+                now_ns = self._database.now_ns(at)
+                fork = _next_queued(at, host_id, fork_id, _allowed(of, now_ns))
                 if fork is None:
                     return None
                 if _may_start(fork):
-                    now_ns = self._database.now_ns(at)
                     return _open(at, fork, claim, boot_id, opened_boot_ns, now_ns)
             # Ending a fork takes its run's lock, which comes before the fork's: so in a transaction of its own.
             self._fund_or_end(fork)
@@ -194,7 +206,20 @@ def _coming_up(at: Connection, host_id: str) -> int:
     return int(at.execute(count).scalar_one())
 
 
-def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | None:
+def _allowed(of: Claimable | None, now_ns: int) -> ColumnElement[bool]:
+    """Forks of what is mounted, and those that waited when their bundle's mount failed."""
+    if of is None:
+        return true()
+    waited = (
+        and_(forks.c.bundle_id == bundle_id, forks.c.queued_ns <= now_ns - age_ns)
+        for bundle_id, age_ns in of.failed.items()
+    )
+    return or_(forks.c.bundle_id.in_(of.mounted), *waited)
+
+
+def _next_queued(
+    at: Connection, host_id: str, fork_id: str | None, allowed: ColumnElement[bool]
+) -> Fork | None:
     """The next fork placed here that no other worker is claiming; a template only by its id.
 
     None on a host in quarantine, about to go or with its disk nearly full: what is placed there is about to be
@@ -209,7 +234,7 @@ def _next_queued(at: Connection, host_id: str, fork_id: str | None) -> Fork | No
     )
     row = at.execute(
         select(forks)
-        .where(forks.c.host_id == host_id, is_queued, chosen, ~shut.exists())
+        .where(forks.c.host_id == host_id, is_queued, chosen, allowed, ~shut.exists())
         .order_by(forks.c.queued_ns, forks.c.index)
         .limit(1)
         .with_for_update(key_share=True, skip_locked=True)

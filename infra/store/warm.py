@@ -1,15 +1,25 @@
-"""Warm targets, each with the version that it means now."""
+"""Warm targets, each with the version that it means now; and which bundles the forks on a host need."""
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import ColumnElement, case, delete, func, insert, select
 
+from app.domain.mounts import Needs
+from app.domain.run import Role
 from app.domain.snapshot import Snapshot, split_ref
 from app.domain.warm import WarmTarget
 from infra.store.engine import Database
 from infra.store.rows import noun_of
 from infra.store.snapshots import find_versions, is_stored
-from infra.store.tables import snapshots, warm_targets
+from infra.store.tables import (
+    builds,
+    forks,
+    is_live,
+    is_queued,
+    is_unsettled,
+    snapshots,
+    warm_targets,
+)
 
 NEWEST = 0
 
@@ -71,6 +81,36 @@ class WarmTargets:
                 _target(noun_of(Snapshot, row), row.asked or None, row.hosts)
                 for row in at.execute(named)
             )
+
+    def needs(self, host_id: str) -> Needs:
+        live = (
+            select(
+                forks.c.bundle_id,
+                func.min(_waits_since()).label("since_ns"),
+                func.count(_waits_since()).label("waiting"),
+            )
+            .where(forks.c.host_id == host_id, is_live, forks.c.role == Role.FORK)
+            .group_by(forks.c.bundle_id)
+        )
+        # A template's host holds its candidate, which has the build's id, until the build is settled.
+        held = (
+            select(builds.c.build_id)
+            .join(forks, forks.c.fork_id == builds.c.template_fork_id)
+            .where(is_unsettled, forks.c.host_id == host_id)
+        )
+        with self._database.read() as at:
+            rows = at.execute(live).all()
+            candidates = at.execute(held).scalars().all()
+        waited = sorted((row.since_ns, row.bundle_id, row.waiting) for row in rows if row.waiting)
+        return Needs(
+            waiting={bundle_id: count for _, bundle_id, count in waited},
+            in_use=frozenset(row.bundle_id for row in rows),
+            candidates=frozenset(candidates),
+        )
+
+
+def _waits_since() -> ColumnElement[int | None]:
+    return case((is_queued, forks.c.queued_ns), else_=None)
 
 
 def _target(snapshot: Snapshot, version: int | None, hosts: int) -> WarmTarget:
