@@ -23,6 +23,7 @@ from infra.blobs import FolderBlobs
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
 from infra.ebs import EbsBundles, Ext4Disks
+from infra.disk import FolderDisk
 from infra.egress import EgressProxy
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
@@ -177,7 +178,17 @@ def _real_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
         guest = SshGuest(lambda name: root / name, events, egress)
         opened.callback(guest.shut_down)
         bundles = _bundles(settings, clock, opened)
-        yield HostPorts(settings.host_id, claim, machines, guest, bundles, settings.forks_at_once)
+        yield HostPorts(
+            settings.host_id,
+            claim,
+            machines,
+            guest,
+            bundles,
+            forks_at_once=settings.forks_at_once,
+            mounts_max=settings.mounts_max,
+            disk=FolderDisk(settings.dir),
+            disk_reserve_bytes=settings.disk_reserve_gib << 30,
+        )
 
 
 def _bundles(settings: Settings, clock: HostClock, opened: ExitStack) -> Bundles:
@@ -249,6 +260,8 @@ def _fake_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
 @contextmanager
 def _time_passing(world: World) -> Iterator[None]:
     """Let simulated commands end and simulated machines die as their time comes."""
+            disk=FolderDisk(settings.dir),
+            disk_reserve_bytes=settings.disk_reserve_gib << 30,
     over = threading.Event()
 
     def pump() -> None:

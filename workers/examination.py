@@ -109,12 +109,12 @@ def _look_at_parts(report: Report, places: Places, identity: Identity | None) ->
 
 def _look_at_disk(report: Report, settings: Settings) -> None:
     free_gib = shutil.disk_usage(settings.dir).free / (1 << 30)
-    if free_gib < LEAST_FREE_GIB:
+    if free_gib < settings.disk_reserve_gib:
         report.found(
             "disk_nearly_full",
             str(settings.dir),
-            f"{free_gib:.1f} GiB are free",
-            "make room: machines and the database stop at a full disk",
+            f"{free_gib:.1f} GiB are free, less than disk_reserve_gib ({settings.disk_reserve_gib})",
+            "make room: the host takes no forks, and what runs stops at a full disk",
         )
 
 
@@ -159,6 +159,13 @@ def _look_at_hosts(report: Report, control: Control) -> None:
                 host.host_id,
                 host.quarantine.reason,
                 "mend the host; it comes back by its self-test, or `promigence-server hosts release`",
+            )
+        if host.alive and host.disk_nearly_full:
+            report.found(
+                "host_disk_nearly_full",
+                host.host_id,
+                host.unready or "its disk is nearly full",
+                "make room on its disk; it takes forks again by itself then",
             )
     if not any(host.alive for host in hosts):
         _tell_who_waits(report, control, hosts)

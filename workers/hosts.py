@@ -80,6 +80,7 @@ def _why(told: dict[str, Any]) -> str | None:
     """Why it gets no forks, with what its last self-test saw."""
     shut = told["quarantine"]
     if shut is None:
-        return None
+        reason: str | None = told["unready"]
+        return reason
     last = "" if shut["last_test"] is None else f"; its last self-test: {shut['last_test']}"
     return f"{shut['reason']} (since {shut['since']}){last}"

@@ -10,11 +10,14 @@ from app.domain.fork import ForkState
 
 
 class HostStanding(StrEnum):
-    """One word a host, the first that holds: silent, out by its quarantine, taking nothing new, or at work."""
+    """One word a host, the first that holds: silent, out by its quarantine, taking nothing new, short of
+    disk, or at work.
+    """
 
     LOST = "lost"
     QUARANTINED = "quarantined"
     DRAINING = "draining"
+    DISK_LOW = "disk_low"
     ALIVE = "alive"
 
 

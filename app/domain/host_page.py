@@ -26,8 +26,11 @@ def host_page(host: Host) -> dict[str, object]:
         "zone": host.zone,
         "gone_at": None if host.gone_at_ns is None else instant(host.gone_at_ns),
         "fetches": host.fetches,
+        "unready": host.unready,
+        "disk_left_bytes": host.disk_free_bytes,
         "restore_keys": [str(key) for key in seen.restore_keys],
         "mounted": list(host.mounted),
+        "unmountable": dict(host.unmountable),
         "missing": list(seen.missing),
         "heartbeat_age_seconds": round(host.heartbeat_age_ns / NS_PER_SECOND, 3),
     }
@@ -39,7 +42,9 @@ def state_of(host: Host) -> str:
         return "lost"
     if host.quarantine is not None:
         return "quarantined"
-    return "draining" if host.leaves else "up"
+    if host.leaves:
+        return "draining"
+    return "disk_low" if host.disk_nearly_full else "up"
 
 
 def _told(quarantine: Quarantine) -> dict[str, object]:

@@ -78,4 +78,6 @@ def _standing(host: Host) -> HostStanding:
         return HostStanding.LOST
     if host.quarantine is not None:
         return HostStanding.QUARANTINED
-    return HostStanding.DRAINING if host.leaves else HostStanding.ALIVE
+    if host.leaves:
+        return HostStanding.DRAINING
+    return HostStanding.DISK_LOW if host.disk_nearly_full else HostStanding.ALIVE

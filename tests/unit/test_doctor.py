@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import delete, update
 from typer.testing import CliRunner
 
+from app.domain.disk import DiskRoom
 from app.domain.leak import GRACE_NS, LeakKind
 from app.errors import NotFound
 from infra import wiring
@@ -178,11 +179,19 @@ def test_a_host_in_quarantine_and_forks_that_wait_for_a_worker_are_told(
     assert "2 queued forks" in finding["detail"]
 
 
-def test_a_disk_that_is_nearly_full_is_told(
-    stack: Path, store: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(examination, "LEAST_FREE_GIB", 1 << 30)
+def test_a_disk_that_is_nearly_full_is_told(stack: Path, store: Stores) -> None:
+    wants_more = {"machines": "fake", "disk_reserve_gib": 1 << 30}
+    (stack / "settings.json").write_text(json.dumps(wants_more))
     assert kinds(doctor(stack, code=1)) == ["disk_nearly_full"]
+
+
+def test_a_host_that_is_short_of_disk_is_told_wherever_it_is(stack: Path, store: Stores) -> None:
+    store.hosts.heartbeat(load(stack).host_id, (), disk=DiskRoom(1 << 29, 2 << 30))
+    (finding,) = doctor(stack, code=1)["findings"]
+    assert finding["kind"] == "host_disk_nearly_full"
+    assert "0.5 GiB left" in finding["detail"]
+    store.hosts.heartbeat(load(stack).host_id, (), disk=DiskRoom(3 << 30, 2 << 30))
+    assert doctor(stack, code=0)["findings"] == []
 
 
 def test_a_host_on_which_no_machine_can_run_is_told(stack: Path, store: Stores) -> None:

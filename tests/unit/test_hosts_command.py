@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from app.domain.disk import DiskRoom
 from app.errors import NotFound
 from infra import wiring
 from infra.settings import load
@@ -49,6 +50,14 @@ def test_a_host_is_shown_with_its_room(tmp_path: Path, store: Stores) -> None:
     assert done.exit_code == 0
     assert a.HOST in done.stdout
     assert "8192/8192" in done.stdout
+
+
+def test_a_host_that_is_short_of_disk_says_how_much_is_left(tmp_path: Path, store: Stores) -> None:
+    store.hosts.heartbeat(a.HOST, (), disk=DiskRoom(1 << 30, 2 << 30))
+    shown = told(tmp_path)
+    assert (shown["state"], shown["disk_left_bytes"]) == ("disk_low", 1 << 30)
+    assert shown["unready"] == "its disk is nearly full: 1.0 GiB left"
+    assert "1.0 GiB left" in CliRunner().invoke(app, ["hosts", "--dir", str(tmp_path)]).stdout
 
 
 def test_an_operator_takes_a_host_out_and_lets_it_back(tmp_path: Path, store: Stores) -> None:

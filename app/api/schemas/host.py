@@ -21,11 +21,12 @@ class Host(Answer):
     """A host and its fitness; `missing` says in words what it cannot do.
 
     `gone_at`: the cloud takes it back then. `fetches`: it can mount any stored snapshot, and not only what is in its
-    own folder.
+    own folder. `unready`: why it gets no forks at all now, null when it may. `disk_left_bytes`: of the disk of its data
+    folder, whoever filled it. `unmountable`: bundles that it could not mount a moment ago, each with the reason.
     """
 
     host_id: str
-    state: Literal["up", "draining", "quarantined", "lost"]
+    state: Literal["up", "draining", "disk_low", "quarantined", "lost"]
     quarantine: HostQuarantine | None
     accelerator: Literal["kvm", "tcg"]
     accelerator_reason: str
@@ -38,8 +39,11 @@ class Host(Answer):
     zone: str | None = None
     gone_at: Instant | None = None
     fetches: bool = True
+    unready: str | None = None
+    disk_left_bytes: int | None = None
     restore_keys: list[str]
     mounted: list[str]
+    unmountable: dict[str, str]
     missing: list[str]
     heartbeat_age_seconds: float
 

@@ -129,11 +129,12 @@ class Host(TypedDict):
     """A host and its fitness; `missing` says in words what it cannot do.
 
     `gone_at`: the cloud takes it back then. `fetches`: it can mount any stored snapshot, and not only what its own
-    folder has.
+    folder has. `unready`: why it gets no forks at all now. `disk_left_bytes`: of the disk of its data folder, whoever
+    filled it. `unmountable`: bundles that it could not mount a moment ago, each with the reason.
     """
 
     host_id: str
-    state: Literal["up", "draining", "quarantined", "lost"]
+    state: Literal["up", "draining", "disk_low", "quarantined", "lost"]
     quarantine: HostQuarantine | None
     accelerator: Literal["kvm", "tcg"]
     accelerator_reason: str
@@ -146,7 +147,10 @@ class Host(TypedDict):
     zone: str | None
     gone_at: str | None
     fetches: bool
+    unready: str | None
+    disk_left_bytes: int | None
     restore_keys: list[str]
     mounted: list[str]
+    unmountable: dict[str, str]
     missing: list[str]
     heartbeat_age_seconds: float
