@@ -12,7 +12,7 @@ from workers.command import HERE, Dir, Json, ports_of
 from workers.table import table
 
 CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment")
-ESTIMATED = ("used", "overflow", "on demand", "committed", "idle")
+ESTIMATED = ("used", "overflow", "on demand", "committed", "idle", "volumes", "snapshots")
 
 
 def usage(
@@ -74,7 +74,7 @@ def _charged(told: dict[str, Any]) -> list[str]:
 def _estimated(told: dict[str, Any]) -> list[str]:
     estimate = told["estimate"]
     parts = ("used_usd", "overflow_usd", "on_demand_equivalent_usd", "committed_usd", "idle_usd")
-    return [_money(estimate[name]) for name in parts]
+    return [_money(estimate[name]) for name in (*parts, "volumes_usd", "snapshots_usd")]
 
 
 def _money(amount: float | None) -> str:

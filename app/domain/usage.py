@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Self
 
 from app.domain.account import month_of, month_start_ns
+from app.domain.cloud import ResourceKind
 from app.domain.machine import Shape
 from app.domain.money import NS_PER_HOUR
 from app.errors import BadRequest
@@ -87,12 +88,32 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A volume or snapshot of the cloud account, from when it was made until it was gone (None: it is there), by the
+    database's clock.
+
+    `project_id` None: no project's, as the volumes on hosts are, from which any may fork. `snapshot` is the one that
+    it holds; a name without a version is of a build. An empty one was not asked for, or is not known any more.
+    """
+
+    kind: ResourceKind
+    size_gib: int
+    begin_ns: int
+    end_ns: int | None
+    project_id: str | None
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
 class Used:
-    """The cells of a window, each once, as they were at `now_ns`, and when the oldest machine that lives began."""
+    """The cells of a window, each once, as they were at `now_ns`, when the oldest machine that lives began, and what
+    the cloud account kept at any moment of it.
+    """
 
     now_ns: int
     live_since_ns: int | None
     cells: tuple[Cell, ...]
+    stored: tuple[Stored, ...] = ()
 
 
 def window(begin_ns: int | None, end_ns: int | None, now_ns: int) -> Window:

@@ -18,15 +18,17 @@ from sqlalchemy import (
     case,
     func,
     literal,
+    or_,
     select,
 )
 
+from app.domain.cloud import ResourceKind
 from app.domain.machine import Shape
 from app.domain.money import NS_PER_HOUR, cost_micros
 from app.domain.run import Role
-from app.domain.usage import Cell, Spent, Used, Window, by_hour, gathered
+from app.domain.usage import Cell, Spent, Stored, Used, Window, by_hour, gathered
 from infra.store.engine import AnyRow, Database
-from infra.store.tables import attempts, forks, is_open
+from infra.store.tables import attempts, builds, forks, is_open, resources
 
 # Rows on their way at once, of those that are read one by one.
 BATCH = 2000
@@ -44,7 +46,8 @@ class Usage:
             now_ns = self._database.now_ns(at)
             cells = gathered(_cells(at, window, named, now_ns))
             live_since_ns = at.execute(select(func.min(attempts.c.opened_ns)).where(is_open))
-            return Used(now_ns, live_since_ns.scalar_one(), cells)
+            kept = tuple(_stored(at, window, named=snapshots))
+            return Used(now_ns, live_since_ns.scalar_one(), cells, kept)
 
 
 def _snapshot(project_id: str | None, *, named: bool) -> ColumnElement[str]:
@@ -122,6 +125,34 @@ def _whose(snapshot: ColumnElement[str]) -> tuple[ColumnElement[Any], ...]:
         forks.c.disk_gib,
         case((first, 1), else_=0).label("forks"),
     )
+
+
+def _stored(at: Connection, window: Window, *, named: bool) -> Iterator[Stored]:
+    """Volumes and snapshots that were there in the window.
+
+    A bundle has the id of the build that made it: that one's project keeps the snapshot, that one's snapshot, deleted
+    since or not, is the one that a volume holds.
+    """
+    kept = (
+        select(resources, builds.c.project_id, builds.c.snapshot_ref, builds.c.definition)
+        .join_from(resources, builds, builds.c.build_id == resources.c.bundle_id, isouter=True)
+        .where(resources.c.made_ns < window.end_ns, _was_there(window.begin_ns))
+    )
+    for row in at.execute(kept.execution_options(yield_per=BATCH)):
+        shared = row.kind is ResourceKind.VOLUME or row.project_id is None
+        known = named and row.definition is not None
+        yield Stored(
+            row.kind,
+            row.size_gib,
+            row.made_ns,
+            row.gone_ns,
+            None if shared else row.project_id,
+            (row.snapshot_ref or row.definition.name) if known else "",
+        )
+
+
+def _was_there(begin_ns: int) -> ColumnElement[bool]:
+    return or_(resources.c.gone_ns.is_(None), resources.c.gone_ns > begin_ns)
 
 
 def _within_hours(

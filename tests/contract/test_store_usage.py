@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.domain.cloud import ResourceKind
 from app.domain.estimate import Share
 from app.domain.fork import EndReason
 from app.domain.machine import Shape
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
-from app.domain.rates import Commitment, Price, RateCard
+from app.domain.rates import Commitment, Price, RateCard, StoragePrice
 from app.domain.run import Claimed
 from app.domain.usage import By, Spent, Used, Window, window
 from app.domain.usage_statement import NOTE, estimate, usage_statement
@@ -74,11 +75,35 @@ def history_of(rows: Rows, seed: int) -> History:
         rows.clock.advance(chance.choice((1, 60, 600, 1140)))
         _one_thing(rows, chance, held)
     assert held
+    _keep(rows, chance)
     # A commitment over a part of it, smaller than what is used at times and larger at others.
     begin = began_ns + 3 * NS_PER_HOUR
     commitment = Commitment(14, 1_000_003, begin, begin + 40 * NS_PER_HOUR)
     prices = (Price(Shape(1, 512, 4), 36_000, 72_000), Price(Shape(4, 512, 4), 144_001, 290_003))
-    return History(rows, began_ns, RateCard("card-7", prices, commitment=commitment))
+    storage = StoragePrice(80_000, 50_000)
+    card = RateCard("card-7", prices, commitment=commitment, storage=storage)
+    return History(rows, began_ns, card)
+
+
+def _keep(rows: Rows, chance: random.Random) -> None:
+    """Volumes and snapshots of two projects' builds, and of one that nobody knows; some are gone by the end."""
+    bundles = ["build_unknown"]
+    for project in PROJECTS[:2]:
+        made, run, template = a.build(f"suite-{project}")
+        build = replace(made, project_id=project)
+        rows.store.builds.start(build, replace(run, project_id=project), template, None)
+        bundles.append(build.build_id)
+    for number in range(12):
+        bundle_id, token = bundles[number % 3], f"tok_{number}"
+        asked = (a.volume if number % 2 else a.stored)(
+            token, bundle_id=bundle_id, size_gib=number + 1
+        )
+        rows.store.resources.intend(asked, NS_PER_HOUR)
+        if number < 10:
+            rows.store.resources.made(token, f"id-{number}")
+        rows.clock.advance(chance.choice((7, 700, 4000)))
+        if number % 4 == 0:
+            rows.store.resources.gone(token)
 
 
 def _one_thing(rows: Rows, chance: random.Random, held: list[Claimed]) -> None:
@@ -194,8 +219,63 @@ def _check_statement(history: History, asked: tuple[By, ...]) -> None:
         told = row["estimate"]
         assert told["used_by_others_usd"] == 0
         assert micros(told["committed_usd"]) == micros(told["used_usd"]) + micros(told["idle_usd"])
-    keys = [tuple(row[each.value] for each in asked) for row in rows]
+    for name in ("storage_usd", "volumes_usd", "snapshots_usd"):
+        assert summed(row["estimate"][name] for row in rows) == micros(total["estimate"][name]) > 0
+    for row in [total, *rows]:
+        told = row["estimate"]
+        parts = micros(told["volumes_usd"]) + micros(told["snapshots_usd"])
+        assert micros(told["storage_usd"]) == parts
+    keys = [tuple(row[each.value] or "" for each in asked) for row in rows]
     assert keys == sorted(set(keys))
+
+
+def test_storage_is_its_projects_or_nobodys_in_every_grouping(rows: Rows) -> None:
+    history = history_of(rows, 11)
+    expected = _kept_by_rows(history)
+    for asked in ("project", "hour,project", "day,project,snapshot"):
+        by = tuple(By(word) for word in asked.split(","))
+        page: Any = usage_statement(history.read(), history.window, by, history.card, None)
+        seen: Counter[str | None] = Counter()
+        for row in page["rows"]:
+            seen[row["project"]] += micros(row["estimate"]["storage_usd"])
+        assert +seen == expected
+    assert set(expected) == {None, "default", "other"}
+    for project in ("default", "other", "third"):
+        own: Any = usage_statement(
+            history.read(project=project), history.window, (By.SNAPSHOT,), history.card, project
+        )
+        told = own["total"]["estimate"]
+        assert told["volumes_usd"] == told["volume_gib_hours"] == 0
+        assert micros(told["storage_usd"]) == expected[project]
+        named = {row["snapshot"] for row in own["rows"] if row["estimate"]["storage_usd"]}
+        assert named == ({f"suite-{project}"} if project != "third" else set())
+    _check_without_prices(history)
+
+
+def _check_without_prices(history: History) -> None:
+    """A card may have none: then it is told how much there was, and no amount."""
+    card = replace(history.card, storage=None)
+    page: Any = usage_statement(history.read(), history.window, (By.DAY,), card, None)
+    for row in [page["total"], *page["rows"]]:
+        told = row["estimate"]
+        assert told["storage_usd"] is told["volumes_usd"] is told["snapshots_usd"] is None
+    assert page["total"]["estimate"]["volume_gib_hours"] > 0
+
+
+def _kept_by_rows(history: History) -> Counter[str | None]:
+    """What each volume and snapshot cost, by hand: size x time x price, rounded down once."""
+    now_ns, price = history.rows.clock.wall_ns(), history.card.storage
+    assert price is not None
+    cost: Counter[str | None] = Counter()
+    for row in history.rows.store.resources.made_within(0, now_ns):
+        assert row.made_ns is not None
+        there_ns = (row.gone_ns or now_ns) - row.made_ns
+        build = history.rows.store.builds.find(row.bundle_id)
+        of_project = row.kind is ResourceKind.SNAPSHOT and build is not None
+        whose = build.project_id if build is not None and of_project else None
+        month_ns = 730 * NS_PER_HOUR
+        cost[whose] += price.micros_per_month(row.kind, row.size_gib) * there_ns // month_ns
+    return cost
 
 
 def test_what_nobody_used_is_shown_in_hours_in_which_nothing_ran(rows: Rows) -> None:
@@ -208,6 +288,7 @@ def test_what_nobody_used_is_shown_in_hours_in_which_nothing_ran(rows: Rows) -> 
     assert [row["estimate"]["idle_usd"] for row in page["rows"]][:-1] == [0.5, 0.5, 0.5]
     assert page["total"]["charged_usd"] == 0
     assert page["note"] == NOTE
+    assert page["total"]["estimate"]["storage_usd"] is None
 
 
 def test_a_life_is_as_long_as_its_host_measured_and_no_longer(rows: Rows) -> None:

@@ -30,6 +30,8 @@ def stack(sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     store = create_store(f"sqlite:///{path}")
     rows = Rows(store, ManualClock())
     rows.close(rows.started(), at_s=3)
+    rows.store.resources.intend(a.volume("tok_1", size_gib=730_000), NS_PER_DAY)
+    rows.store.resources.made("tok_1", "vol-1")
     store.close()
     return tmp_path
 
@@ -41,7 +43,10 @@ def test_the_operator_sees_every_project(stack: Path) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert (told["project"], told["by"]) == (None, ["project", "day"])
-    assert {row["project"] for row in told["rows"]} == {a.PROJECT}
+    nobodys, ours = told["rows"]
+    assert (nobodys["project"], ours["project"]) == (None, a.PROJECT)
+    assert (nobodys["forks"], ours["estimate"]["volumes_usd"]) == (0, 0)
+    assert nobodys["estimate"]["volumes_usd"] == told["total"]["estimate"]["storage_usd"]
     assert told["total"]["charged_usd"] == 3 * a.MICROS_PER_SECOND / 1e6
 
 
@@ -50,6 +55,7 @@ def test_a_person_gets_a_table(stack: Path) -> None:
     asked = ["usage", "--dir", str(stack), "--by", "snapshot", "--from", yesterday]
     result = CliRunner().invoke(app, asked)
     assert result.exit_code == 0, result.output
+    assert "volumes  snapshots" in result.stdout
     lines = [line.split() for line in result.stdout.splitlines() if "0.003000" in line]
     assert [line[0] for line in lines] == ["task-suite@1", "total"]
     assert lines[0][1:] == ["1", "0.00", "0.003000", "0.003000", "0.000000", "0.000000"]

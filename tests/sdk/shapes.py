@@ -333,6 +333,11 @@ def usage_amounts(charged_usd: float = 1.25, idle_usd: float | None = None) -> U
 def usage(by: By = "day", named: str = "2026-11-30") -> Usage:
     """One row and its total."""
     row: UsageRow = {
+            "storage_usd": 0.375,
+            "volumes_usd": 0.25,
+            "snapshots_usd": 0.125,
+            "volume_gib_hours": 2281.25,
+            "snapshot_gib_hours": 1825.0,
         "hour": named if by == "hour" else None,
         "day": named if by == "day" else None,
         "project": named if by == "project" else None,

@@ -59,8 +59,17 @@ def test_the_table_has_charges_and_estimates_apart_to_the_micro_dollar(
     assert lines[4] == "accruing: 0.000001 more if all machines that live ended now"
     assert "estimated" in lines[5]
     assert [line.split() for line in lines[7:9]] == [
-        ["2026-11-30", "0.500000", "0.125000", "2.500000", "-", "-", "-"],
-        ["total", "0.500000", "0.125000", "2.500000", "1.250000", "0.000000", "0.750000"],
+        ["2026-11-30", "0.500000", "0.125000", "2.500000", "-", "-", "-", "0.375000"],
+        [
+            "total",
+            "0.500000",
+            "0.125000",
+            "2.500000",
+            "1.250000",
+            "0.000000",
+            "0.750000",
+            "0.375000",
+        ],
     ]
     assert lines[9].startswith("complete until 2026-11-30T17:19:04.000Z. The estimate is no bill")
 

@@ -9,13 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain import estimate
+from app.domain import estimate, usage_statement
+from app.domain.cloud import ResourceKind
 from app.domain.estimate import Share, Use, divided, spread
 from app.domain.instant import instant, read_instant
 from app.domain.machine import Shape
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
-from app.domain.rates import Commitment, Price, RateCard
-from app.domain.usage import Cell, Spent, Window, by_hour, gathered, window
+from app.domain.rates import Commitment, Price, RateCard, StoragePrice
+from app.domain.storage import Kept, pieces
+from app.domain.usage import (
+    NS_PER_DAY,
+    By,
+    Cell,
+    Spent,
+    Stored,
+    Used,
+    Window,
+    by_hour,
+    gathered,
+    window,
+)
 from app.errors import BadRequest
 
 HOUR = NS_PER_HOUR
@@ -87,6 +100,67 @@ def test_more_cells_than_can_be_added_up_are_refused() -> None:
     assert len(gathered(cells, most=3)) == 3
     with pytest.raises(BadRequest) as refused:
         gathered(cells, most=2)
+    assert refused.value.code == "too_many_rows"
+
+
+PRICE = StoragePrice(80_000, 50_000)
+STEPS = st.sampled_from([None, HOUR, NS_PER_DAY])
+STORED = st.builds(
+    Stored,
+    st.sampled_from(ResourceKind),
+    st.integers(1, 16_384),
+    st.integers(0, 90 * HOUR),
+    st.none() | st.integers(0, 99 * HOUR),
+    st.just("a"),
+    st.just(""),
+)
+
+
+def kept(
+    stored: Stored, begin: int, end: int, step: int | None, price: StoragePrice | None = PRICE
+) -> list[tuple[int, Kept]]:
+    return list(pieces(stored, Window(begin * HOUR, end * HOUR), 80 * HOUR + 7, step, price))
+
+
+@given(STORED, STEPS, st.integers(0, 50), st.integers(51, 100))
+def test_what_is_kept_adds_up_however_it_is_cut(
+    stored: Stored, step: int | None, begin: int, end: int
+) -> None:
+    whole = Kept.total(part for _, part in kept(stored, begin, end, None))
+    assert Kept.total(part for _, part in kept(stored, begin, end, step)) == whole
+    halves = [*kept(stored, begin, 51, step), *kept(stored, 51, end, step)]
+    assert Kept.total(part for _, part in halves) == whole
+    until = min(80 * HOUR + 7, end * HOUR, *([] if stored.end_ns is None else [stored.end_ns]))
+    there = max(0, until - max(begin * HOUR, stored.begin_ns))
+    assert whole.volume_gib_ns + whole.snapshot_gib_ns == stored.size_gib * there
+    for at_ns, part in kept(stored, begin, end, step):
+        assert begin * HOUR <= at_ns < until
+        assert min(part.volume_micros, part.snapshot_micros) >= 0
+        if step is not None:
+            assert part.volume_gib_ns + part.snapshot_gib_ns <= stored.size_gib * step
+
+
+def test_a_month_of_what_is_kept_costs_its_price() -> None:
+    month = Window(0, 800 * HOUR)
+    for kind, micros in ((ResourceKind.VOLUME, 640_000), (ResourceKind.SNAPSHOT, 400_000)):
+        stored = Stored(kind, 8, 10 * HOUR, 740 * HOUR, None, "")
+        parts = [part for _, part in pieces(stored, month, 800 * HOUR, HOUR, PRICE)]
+        assert len(parts) == 730
+        total = Kept.total(parts)
+        assert total.volume_micros + total.snapshot_micros == micros
+    free = Kept.total(part for _, part in pieces(stored, month, 800 * HOUR, None, None))
+    assert (free.snapshot_micros, free.snapshot_gib_ns) == (0, 8 * 730 * HOUR)
+
+
+def test_more_pieces_than_can_be_added_up_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_statement, "MAX_PIECES", 3)
+    stored = Stored(ResourceKind.VOLUME, 1, 0, None, None, "")
+    card = RateCard("1", ())
+    used = Used(4 * HOUR, None, (), (stored,))
+    assert len(list(usage_statement.storage(used, Window(0, 3 * HOUR), (By.HOUR,), card))) == 3
+    assert len(list(usage_statement.storage(used, Window(0, 4 * HOUR), (By.DAY,), card))) == 1
+    with pytest.raises(BadRequest) as refused:
+        list(usage_statement.storage(used, Window(0, 4 * HOUR), (By.HOUR,), card))
     assert refused.value.code == "too_many_rows"
 
 

@@ -13,7 +13,9 @@ class UsageEstimate(Answer):
     """Arithmetic on the rate card, never a charge. `committed = used + used_by_others + idle`.
 
     The commitment, its use by others and what was idle are null in a row of a project or a snapshot: what nobody used
-    is nobody's.
+    is nobody's. `storage_usd` = volumes + snapshots of the cloud account by their GiB and time, null where the card has
+    no prices of storage; snapshots are their projects', and volumes on hosts nobody's, so that the operator alone sees
+    them.
     """
 
     committed_usd: float | None
@@ -23,6 +25,11 @@ class UsageEstimate(Answer):
     overflow_usd: float
     on_demand_equivalent_usd: float
     unpriced_fork_seconds: float
+    storage_usd: float | None
+    volumes_usd: float | None
+    snapshots_usd: float | None
+    volume_gib_hours: float
+    snapshot_gib_hours: float
 
 
 class UsageAmounts(Answer):
@@ -40,7 +47,9 @@ class UsageAmounts(Answer):
 
 
 class UsageRow(UsageAmounts):
-    """What it stands for is told by those of the four that were asked for; the others are null."""
+    """What it stands for is told by those of the four that were asked for; the others are null, and so is the project
+    or the snapshot of what is no project's, or of none that is known.
+    """
 
     hour: Instant | None
     day: str | None

@@ -14,7 +14,7 @@ from promigence.types import Usage, UsageAmounts, UsageEstimate
 from promigence.types.usage import By
 
 CHARGED = ("forks", "hours", "charged", "verification", "tasks", "environment")
-ESTIMATED = ("used", "overflow", "on demand", "committed", "by others", "idle")
+ESTIMATED = ("used", "overflow", "on demand", "committed", "by others", "idle", "storage")
 
 
 def usage(
@@ -75,7 +75,7 @@ def _charged(told: UsageAmounts) -> tuple[object, ...]:
 def _estimated(told: UsageEstimate) -> tuple[object, ...]:
     ours = (told["used_usd"], told["overflow_usd"], told["on_demand_equivalent_usd"])
     whole = (told["committed_usd"], told["used_by_others_usd"], told["idle_usd"])
-    return tuple(map(_money, (*ours, *whole)))
+    return tuple(map(_money, (*ours, *whole, told["storage_usd"])))
 
 
 def _money(amount: float | None) -> str | None:

@@ -11,7 +11,9 @@ class UsageEstimate(TypedDict):
     """Arithmetic on the rate card, never a charge. `committed = used + used_by_others + idle`.
 
     The commitment, its use by others and what was idle are None in a row of a project or a snapshot: what nobody used
-    is nobody's.
+    is nobody's. `storage_usd` = volumes + snapshots of the cloud account by their GiB and time, None where the card has
+    no prices of storage; snapshots are their projects', and volumes on hosts nobody's, so that the operator alone sees
+    them.
     """
 
     committed_usd: float | None
@@ -21,6 +23,11 @@ class UsageEstimate(TypedDict):
     overflow_usd: float
     on_demand_equivalent_usd: float
     unpriced_fork_seconds: float
+    storage_usd: float | None
+    volumes_usd: float | None
+    snapshots_usd: float | None
+    volume_gib_hours: float
+    snapshot_gib_hours: float
 
 
 class UsageAmounts(TypedDict):
@@ -38,7 +45,9 @@ class UsageAmounts(TypedDict):
 
 
 class UsageRow(UsageAmounts):
-    """One row; of the four, those that were asked for tell what it stands for, and the others are None."""
+    """One row; of the four, those that were asked for tell what it stands for, and the others are None, as are the
+    project or the snapshot of what is no project's, or of none that is known.
+    """
 
     hour: str | None
     day: str | None
