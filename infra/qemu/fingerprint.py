@@ -52,7 +52,7 @@ def survey(
         trial = Trial(build.program, build.machine_type, kernel, initramfs)
         verdict = kvm_verdict(trial, _cache(root, build), _asked_for(boot_id, build))
         hypervisor = Hypervisor(build.program, _key(build, verdict))
-        means.append(Means(keeper, hypervisor, first_uid, trial))
+        means.append(Means(keeper, hypervisor, first_uid, trial, build.file))
         reasons.append(verdict.reason)
     keys = tuple(each.hypervisor.key for each in means)
     fingerprint = Fingerprint(

@@ -16,6 +16,7 @@ from infra.qemu import evidence, keeper, limits, oom
 from infra.qemu.argv import Descriptors, Hypervisor
 from infra.qemu.home import Home, connect, listen
 from infra.qemu.probe import Trial
+from infra.qemu.programs import file_of
 from infra.qemu.qmp import (
     Monitor,
     MonitorLoop,
@@ -35,13 +36,15 @@ class Means:
     """What this host runs machines of one QEMU build with. Without `first_uid` (we are not root) QEMU runs as the
     worker's own user.
 
-    `trial` is what shows that a guest gets anywhere at all by this program.
+    `trial` is what shows that a guest gets anywhere at all by this program. `file` is what the program was when its
+    build was asked for.
     """
 
     keeper: Path
     hypervisor: Hypervisor
     first_uid: int | None
     trial: Trial
+    file: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,21 @@ def means_of(key: RestoreKey, all_of_them: tuple[Means, ...]) -> Means:
     raise not_served(key, (means.hypervisor.key for means in all_of_them))
 
 
+def same_build(means: Means) -> None:
+    """An upgrade in place leaves the name and changes the build: it would run machines that another one froze.
+
+    Raises EnvironmentFault(restore_failed): until its worker begins anew, this host is not what it says that it is.
+    """
+    program, build = means.hypervisor.program, means.hypervisor.key.qemu_build
+    if file_of(program) != means.file:
+        raise EnvironmentFault(
+            FailureKind.RESTORE_FAILED,
+            f"{program} was QEMU {build} when this worker began and has been replaced since: restart the worker",
+            reason="program_replaced",
+            build=build,
+        )
+
+
 def launch(
     means: Means,
     loop: MonitorLoop,
@@ -90,6 +108,7 @@ def launch(
     Raises EnvironmentFault(restore_failed, host_disk_full); the caller then clears the home.
     """
     with translated(home):
+        same_build(means)
         handle, numbers = _start(means, home, shape, files, argv_of, deadline)
         oom.note_birth(home, handle.pid)
         return Launched(handle, attach(loop, home), numbers)

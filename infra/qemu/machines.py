@@ -33,6 +33,7 @@ from infra.qemu.launch import (
     attach,
     launch,
     means_of,
+    same_build,
     translated,
 )
 from infra.qemu.priority import stand_back
@@ -76,6 +77,7 @@ class QemuMachines:
     def prove(self, key: RestoreKey | None = None) -> None:
         """Boot the guest's own kernel to its first process, and end it; by each program, or by that of a key."""
         for means in self._means if key is None else (means_of(key, self._means),):
+            same_build(means)
             runs = means.hypervisor.key
             seen = boots(means.trial, runs.accelerator, runs.cpu_model, _BOOTS_WITHIN_S)
             if seen is not None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.errors import Unavailable
 
@@ -16,11 +17,15 @@ _ANSWERS_WITHIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A program that works. `build` is its exact one, the distribution's revision included."""
+    """A program that works. `build` is its exact one, the distribution's revision included.
+
+    `file` tells its file from one that was put in its place: device, inode, size, time of change.
+    """
 
     program: str
     build: str
     machine_type: str
+    file: tuple[int, ...]
 
 
 def look_at(named: Iterable[str], uid: int | None) -> tuple[tuple[Build, ...], tuple[str, ...]]:
@@ -50,6 +55,15 @@ def look_at(named: Iterable[str], uid: int | None) -> tuple[tuple[Build, ...], t
     return tuple(found), tuple(left_out)
 
 
+def file_of(program: str) -> tuple[int, ...]:
+    """What tells a program's file from another under its name; empty if there is none."""
+    try:
+        seen = Path(program).stat()
+    except OSError:
+        return ()
+    return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+
+
 def best_machine_type(listing: str) -> str | None:
     """The newest versioned q35 in the text of `-machine help`; a name without version changes with each release."""
     versions = re.findall(r"^pc-q35-(\d+)\.(\d+)\b", listing, flags=re.MULTILINE)
@@ -63,6 +77,7 @@ def _build_of(name: str, uid: int | None) -> Build:
     program = shutil.which(name)
     if program is None:
         raise Unavailable("no_hypervisor", f"{name} is not installed: run `make setup`")
+    file = file_of(program)
     version, _, _ = _ask(uid, program, "--version").strip().partition("\n")
     build = version.removeprefix("QEMU emulator version ")
     if build == version:
@@ -70,7 +85,7 @@ def _build_of(name: str, uid: int | None) -> Build:
     machine_type = best_machine_type(_ask(uid, program, "-machine", "help"))
     if machine_type is None:
         raise Unavailable("no_machine_type", f"{program} has no versioned q35 machine")
-    return Build(program, build, machine_type)
+    return Build(program, build, machine_type, file)
 
 
 def _ask(uid: int | None, *argv: str) -> str:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,16 +78,22 @@ def test_a_fork_runs_by_the_build_that_it_was_frozen_under(
     refused_by(only_new.machines, host, frozen.bundle, old)
 
 
-def test_each_build_is_proved_by_itself_and_the_one_that_boots_nothing_is_named(
-    upgraded: Upgraded,
+def test_a_build_that_was_replaced_in_place_is_named_and_the_other_goes_on(
+    upgraded: Upgraded, host: Host, frozen: Frozen, images: LocalImages
 ) -> None:
-    new, old = upgraded.fingerprint.restore_keys
+    new = upgraded.fingerprint.restore_keys[0]
     Path(upgraded.program).write_text("#!/bin/sh\nexit 1\n")
-    upgraded.machines.prove(old)
-    for key in (new, None):
-        with pytest.raises(EnvironmentFault, match=f"by {upgraded.program}: ended") as broken:
-            upgraded.machines.prove(key)
-        assert broken.value.evidence == {"restore_key": str(new)}
+    boot = partial(upgraded.machines.boot, "m", images.boot_image("busybox"), SHAPE)
+    for act in (
+        lambda: upgraded.machines.prove(new),
+        upgraded.machines.prove,
+        lambda: boot(host.deadline()),
+    ):
+        with pytest.raises(EnvironmentFault, match="has been replaced since") as refused:
+            act()
+        assert refused.value.kind is FailureKind.RESTORE_FAILED
+    assert upgraded.machines.known() == ()
+    upgraded.machines.restore("of-the-other", frozen.bundle, host.deadline())
 
 
 def host_with(host: Host, root: Path, *programs: str) -> Upgraded:

@@ -14,7 +14,7 @@ from app.errors import EnvironmentFault, FailureKind, Unavailable
 from infra.clock import HostClock
 from infra.qemu import fingerprint, probe
 from infra.qemu.fingerprint import survey
-from infra.qemu.launch import Means, means_of
+from infra.qemu.launch import Means, means_of, same_build
 from infra.qemu.programs import look_at
 
 MACHINES = "pc-q35-9.2   Standard PC\npc-q35-10.0   Standard PC"
@@ -137,3 +137,24 @@ def test_a_bundle_of_another_key_is_refused_with_what_it_needs_and_what_is_here(
         "needed": str(needed),
         "here": [str(key) for key in seen.restore_keys],
     }
+
+
+def test_a_program_that_was_replaced_under_its_name_runs_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a package's upgrade while the worker goes on: the key that it goes by would be a lie."""
+    monkeypatch.setattr(probe, "KVM", tmp_path / "kvm")
+    named = program(tmp_path, "qemu", "10.0")
+    (means,), _ = surveyed(tmp_path, monkeypatch, named)
+    same_build(means)
+    program(tmp_path, "newer", "10.1")
+    (tmp_path / "newer").rename(named)
+    with pytest.raises(EnvironmentFault, match=r"was QEMU 10\.0 when this worker began") as refused:
+        same_build(means)
+    assert refused.value.kind is FailureKind.RESTORE_FAILED
+    (again,), _ = surveyed(tmp_path, monkeypatch, named)
+    same_build(again)
+    assert again.hypervisor.key.qemu_build == "10.1"
+    Path(named).unlink()
+    with pytest.raises(EnvironmentFault):
+        same_build(again)
