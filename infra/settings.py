@@ -63,6 +63,10 @@ class Settings(BaseSettings):
     # Commands started or collected at once; each waits a few milliseconds for its guest or the database.
     execs_at_once: Count = 16
     builds_at_once: Count = 2
+    # Bundles mounted here at once: an instance takes about 28 volumes, of which its network cards take some.
+    mounts_max: Count = 16
+    # With less than this left on its disk a host takes no forks, until there is a quarter more.
+    disk_reserve_gib: Annotated[int, Field(ge=0)] = 2
 
     # Where stored bundles are: this host's disk, or EBS snapshots of the account.
     bundles: Literal["local", "ebs"] = "local"
@@ -88,6 +92,10 @@ class Settings(BaseSettings):
     # Where this host is, for volumes that attach to it; without it the metadata service is asked.
     zone: str | None = Field(default=None, min_length=1, max_length=64)
 
+    # The Auto Scaling group that hosts run in, and how many there may be; without it hosts come and go by other hands.
+    fleet: str | None = Field(default=None, min_length=1, max_length=255)
+    fleet_min: Annotated[int, Field(ge=0)] = 0
+    fleet_max: Count = 10
     # Which of equally warm hosts a fork goes to: the one with most room, or the one with least.
     placement: Literal["spread", "pack"] = "spread"
     egress_allow: tuple[str, ...] = ()
@@ -120,6 +128,10 @@ class Settings(BaseSettings):
         object.__setattr__(self, "run_dir", self.run_dir or runtime_dir(directory))
         if self.bundles == "ebs" and self.aws_region is None:
             raise ValueError("bundles=ebs needs aws_region: snapshots live in one region")
+        if self.fleet is not None and self.aws_region is None:
+            raise ValueError("fleet needs aws_region: a group is in one region")
+        if self.fleet_min > self.fleet_max:
+            raise ValueError("fleet_min is above fleet_max")
         if self.blobs is not None and self.aws_region is None:
             raise ValueError("blobs=s3://... needs aws_region: a bucket is in one region")
         return self

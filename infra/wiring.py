@@ -22,8 +22,8 @@ from infra.aws.session import Account
 from infra.blobs import FolderBlobs
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
-from infra.ebs import EbsBundles, Ext4Disks
 from infra.disk import FolderDisk
+from infra.ebs import EbsBundles, Ext4Disks
 from infra.egress import EgressProxy
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
@@ -254,14 +254,14 @@ def _fake_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
             FakeGuest(world),
             bundles,
             forks_at_once=settings.max_forks_per_run,
+            disk=FolderDisk(settings.dir),
+            disk_reserve_bytes=settings.disk_reserve_gib << 30,
         )
 
 
 @contextmanager
 def _time_passing(world: World) -> Iterator[None]:
     """Let simulated commands end and simulated machines die as their time comes."""
-            disk=FolderDisk(settings.dir),
-            disk_reserve_bytes=settings.disk_reserve_gib << 30,
     over = threading.Event()
 
     def pump() -> None:
