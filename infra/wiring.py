@@ -17,6 +17,7 @@ from app.ports.bundle import Limits
 from app.ports.leaks import RowLeaks, Traces
 from infra.aws.blobs import S3Blobs
 from infra.aws.ec2 import Ec2Cloud
+from infra.aws.fleet import AutoScalingFleet
 from infra.aws.metadata import InstanceMetadata
 from infra.aws.session import Account
 from infra.blobs import FolderBlobs
@@ -127,6 +128,11 @@ def traces(settings: Settings, pids: Iterable[int] | None = None) -> HostTraces:
     """What lies about on this host of the stack with these settings; `pids` are its processes, this one if None."""
     keeper = settings.products / "bin" / "keeper"
     return HostTraces(settings.dir, keeper, pids, blobs=settings.blobs is None)
+
+
+def fleet(settings: Settings) -> AutoScalingFleet | None:
+    """The group that the hosts run in; None where hosts come and go by other hands."""
+    return None if settings.fleet is None else AutoScalingFleet(_account(settings), settings.fleet)
 
 
 @contextmanager

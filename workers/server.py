@@ -181,15 +181,19 @@ def worker(
 @app.command()
 def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery."""
+    from app.domain.fleet import Bounds
     from infra import wiring
     from workers import billing as worker
+    from workers.fleet import scaled
     from workers.reaping import deployment_reaped
 
     settings = _process(directory)
     stop = worker.until_told_to_stop()
+    bounds = Bounds(settings.fleet_min, settings.fleet_max)
     with (
         wiring.control(settings, "billing") as control,
         wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
+        scaled(control.ports, wiring.fleet(settings), bounds, control.metrics.planned),
         deployment_reaped(
             control.ports,
             control.rows,

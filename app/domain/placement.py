@@ -37,7 +37,7 @@ class Host:
     `mounted` are the bundles that are warm here. `fetches`: it can mount any bundle that is stored; one that cannot
     forks only from what is in its own folder (`holds`). `gone_at_ns`: the cloud takes it back then, by the database's
     clock; it drains. `disk_free_bytes` is what the disk of its data folder has left, whoever filled it.
-    `unmountable` are bundles that it could not mount a moment ago, each with the reason.
+    `unmountable` are bundles that it could not mount a moment ago, each with the reason. `retiring`: the fleet ends it.
     """
 
     host_id: str
@@ -58,6 +58,7 @@ class Host:
     disk_free_bytes: int | None = None
     disk_nearly_full: bool = False
     unmountable: tuple[tuple[str, str], ...] = ()
+    retiring: bool = False
 
     @property
     def takes_forks(self) -> bool:
@@ -71,17 +72,21 @@ class Host:
             return "no heartbeat"
         if self.gone_at_ns is not None:
             return f"the cloud takes it back at {instant(self.gone_at_ns)}"
+        if self.retiring:
+            return "the fleet shrinks by it"
         if self.draining:
             return "draining"
         if self.quarantine is not None:
             return f"in quarantine: {self.quarantine.reason}"
         if self.disk_nearly_full:
-            return f"its disk is nearly full: {(self.disk_free_bytes or 0) / (1 << 30):.1f} GiB left"
+            return (
+                f"its disk is nearly full: {(self.disk_free_bytes or 0) / (1 << 30):.1f} GiB left"
+            )
         return None
 
     @property
     def leaves(self) -> bool:
-        return self.draining or self.gone_at_ns is not None
+        return self.draining or self.retiring or self.gone_at_ns is not None
 
     def reserve(self, shape: Shape) -> Host:
         return replace(

@@ -73,12 +73,23 @@ class Hosts(Protocol):
         """The cloud does not take it back after all; False if it was not to. Raises NotFound(unknown_host)."""
         ...
 
+    def retire(self, host_id: str) -> bool:
+        """Take an empty host out of placement for good, so that the fleet may end it; twice is safe.
+
+        False if it is not empty any more: a fork has its place there, it holds a build's candidate, or it has the only
+        copy of a bundle. Raises NotFound(unknown_host).
+        """
+        ...
+
     def quarantine(self, host_id: str, reason: str) -> None:
         """Take a host out of placement until an operator releases it. Raises NotFound(unknown_host)."""
         ...
 
     def release(self, host_id: str) -> bool:
-        """End a host's quarantine, whoever's; False if it is in none. Raises NotFound(unknown_host)."""
+        """End a host's quarantine, whoever's, and its retirement; False if it was in no quarantine.
+
+        Raises NotFound(unknown_host).
+        """
         ...
 
     def begin_test(self, host_id: str) -> Quarantine | None:

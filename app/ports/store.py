@@ -213,6 +213,13 @@ class Attempts(Protocol):
         """
         ...
 
+    def close_gone(self, attempt_id: str, failure_message: str) -> Closed | None:
+        """Without a claim too, and before law 8 would: for a machine whose host, as its cloud says, is no more.
+
+        Its life until now is charged, at most its lease; else as `close_by_time`. None if it was closed meanwhile.
+        """
+        ...
+
     def get(self, attempt_id: str) -> Claimed | None:
         """The rows of an attempt, open or closed."""
         ...

@@ -31,6 +31,7 @@ from app.domain.fork import ForkState, Outcome
 from app.domain.leak import LeakKind
 from app.domain.measure import Step
 from app.domain.money import usd
+from app.domain.scaling import Plan
 from app.domain.spot import Announcement
 from app.errors import Unavailable
 
@@ -55,6 +56,16 @@ _HISTOGRAMS = {
 _MEASURED = {
     "worker": (Step.RESTORE, Step.READY, Step.EXEC_START, Step.EXEC, Step.LATE),
     "billing": (Step.BILLING_TICK,),
+}
+
+_PLANNED = {
+    "billing": (
+        ("wanted_slots", "Forks that run or wait and could be placed, and warm targets."),
+        ("wanted_hosts", "Hosts that are wanted, within the fleet's bounds."),
+        ("present_hosts", "Hosts with a heartbeat."),
+        ("hopeless_forks", "Forks that no further host of this kind would help."),
+        ("silent_instances", "Instances of the fleet that should have registered long ago."),
+    )
 }
 
 # Half of all lines would say when this process began.
@@ -90,6 +101,10 @@ class Metrics:
         self._announced = self._counter(
             "instance_notices", "What the cloud announced of this host's instance.", "kind"
         )
+        self._planned = {
+            name: Gauge(f"promigence_{name}", says, registry=self._registry)
+            for name, says in _PLANNED.get(component, ())
+        }
         for announcement in Announcement:
             self._announced.labels(announcement.value)
         for outcome in Outcome:
@@ -124,6 +139,17 @@ class Metrics:
         """The leaks that are still there cost that much. Only the billing worker looks at the account."""
         if self._leaked_usd is not None:
             self._leaked_usd.set(usd(micros_per_month))
+
+    def planned(self, plan: Plan) -> None:
+        """What the billing worker found is wanted."""
+        for name, value in (
+            ("wanted_slots", plan.wanted_slots),
+            ("wanted_hosts", plan.wanted_hosts),
+            ("present_hosts", plan.present_hosts),
+            ("hopeless_forks", sum(count for _, count in plan.hopeless)),
+            ("silent_instances", len(plan.silent)),
+        ):
+            self._planned[name].set(value)
 
     def watch_rows(self, take: Callable[[], Census]) -> None:
         """Show what stands in the rows too: for one kind of process, or sums over processes count it twice."""

@@ -128,6 +128,11 @@ class Attempts:
             now_ns = self._database.now_ns(at)
             return ends.close_by_time(at, attempt_id, failure_message, now_ns)
 
+    def close_gone(self, attempt_id: str, failure_message: str) -> Closed | None:
+        with self._database.write(BRIEFLY_MS) as at:
+            now_ns = self._database.now_ns(at)
+            return ends.close_by_time(at, attempt_id, failure_message, now_ns, gone=True)
+
     def get(self, attempt_id: str) -> Claimed | None:
         with self._database.read() as at:
             attempt = find_attempt(at, attempt_id)
@@ -229,7 +234,10 @@ def _next_queued(
     shut = select(hosts.c.host_id).where(
         hosts.c.host_id == host_id,
         or_(
-            hosts.c.quarantine.is_not(None), hosts.c.gone_ns.is_not(None), hosts.c.disk_nearly_full
+            hosts.c.quarantine.is_not(None),
+            hosts.c.gone_ns.is_not(None),
+            hosts.c.retired_ns.is_not(None),
+            hosts.c.disk_nearly_full,
         ),
     )
     row = at.execute(

@@ -84,8 +84,10 @@ def close(
     return _close(at, Ending(run, fork, attempt, now_ns), measured, more_forks)
 
 
-def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) -> Closed | None:
-    """`Attempts.close_by_time`, in the caller's transaction."""
+def close_by_time(
+    at: Connection, attempt_id: str, message: str, now_ns: int, *, gone: bool = False
+) -> Closed | None:
+    """`Attempts.close_by_time`, or with `gone` `Attempts.close_gone`, in the caller's transaction."""
     seen = find_attempt(at, attempt_id)
     if seen is None or seen.closed_boot_ns is not None:
         return None
@@ -95,16 +97,20 @@ def close_by_time(at: Connection, attempt_id: str, message: str, now_ns: int) ->
     if attempt is None or attempt.closed_boot_ns is not None:
         return None
     age_ns = now_ns - _opened_ns(at, attempt_id)
-    if not ledger.may_close_by_time(age_ns, attempt.lease_ns):
+    if gone:
+        # Its host is no more, so it lived no longer than to now; the charge is never above its lease.
+        ended_boot_ns = min(attempt.opened_boot_ns + max(0, age_ns), attempt.deadline_boot_ns)
+    elif ledger.may_close_by_time(age_ns, attempt.lease_ns):
+        ended_boot_ns = attempt.deadline_boot_ns
+    else:
         return None
     ending = Ending(run, fork, attempt, now_ns)
     saved = decided(at, run, attempt)
     if saved is not None:
         reason, result = _unless_stopped(fork, *saved)
-        return _close(at, ending, Closing(attempt.deadline_boot_ns, reason, result=result), ())
+        return _close(at, ending, Closing(ended_boot_ns, reason, result=result), ())
     lost = _host_lost(at, ending, message, age_ns)
-    closing = Closing(attempt.deadline_boot_ns, _after_loss(ending), failure=lost)
-    return _close(at, ending, closing, ())
+    return _close(at, ending, Closing(ended_boot_ns, _after_loss(ending), failure=lost), ())
 
 
 def _unless_stopped(fork: Fork, reason: EndReason, result: Result) -> tuple[EndReason, Result]:

@@ -83,7 +83,7 @@ class Hosts:
             now_ns = self._database.now_ns(at)
             silent = hosts.c.heartbeat_ns < now_ns - ALIVE_NS
             broken = (hosts.c.quarantine.is_not(None), hosts.c.disk_nearly_full)
-            out = (*broken, hosts.c.gone_ns.is_not(None))
+            out = (*broken, hosts.c.gone_ns.is_not(None), hosts.c.retired_ns.is_not(None))
             shut = or_(silent, *out, is_leaving(now_ns))
             leaving = lock_forks(
                 at, is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut))
@@ -98,6 +98,10 @@ class Hosts:
     def withdraw_notice(self, host_id: str) -> bool:
         with self._database.write() as at:
             return notices.withdraw(at, host_id)
+
+    def retire(self, host_id: str) -> bool:
+        with self._database.write() as at:
+            return notices.retire(at, host_id, self._database.now_ns(at))
 
     def quarantine(self, host_id: str, reason: str) -> None:
         with self._database.write() as at:
@@ -166,6 +170,7 @@ def _host(row: AnyRow, now_ns: int) -> Host:
         fetches=row.fetches,
         holds=row.holds,
         gone_at_ns=row.gone_ns,
+        retiring=row.retired_ns is not None,
         disk_free_bytes=row.disk_free_bytes,
         disk_nearly_full=row.disk_nearly_full,
         unmountable=row.unmountable,
@@ -173,11 +178,11 @@ def _host(row: AnyRow, now_ns: int) -> Host:
 
 
 def _register_again(at: Connection, fingerprint: Fingerprint, whole: dict[str, Any]) -> None:
-    """What an earlier boot of it was told of its end is over: it came back."""
+    """What an earlier boot of it was told of its end is over, and so is its retirement: it came back."""
     here = hosts.c.host_id == fingerprint.host_id
     before = at.execute(locked(select(hosts.c.fingerprint).where(here))).one()
     if before.fingerprint.boot_id != fingerprint.boot_id:
-        whole = whole | {"gone_ns": None}
+        whole = whole | {"gone_ns": None, "retired_ns": None}
     at.execute(update(hosts).where(here).values(whole))
     recount(at, fingerprint.host_id)
 

@@ -1,4 +1,4 @@
-"""What the cloud announced of a host: when it takes the host back. From then on the host gets no forks.
+"""What the cloud announced of a host, and what the fleet decided: when it goes. From then on it gets no forks.
 
 Its live forks are locked before its row, as everywhere; with both locked no fork comes or goes unseen.
 """
@@ -17,7 +17,7 @@ from infra.store.engine import locked
 from infra.store.events import of_fork, tell
 from infra.store.placing import unassign
 from infra.store.rows import lock_forks
-from infra.store.tables import forks, hosts, is_live
+from infra.store.tables import builds, forks, hosts, is_live, is_unsettled
 
 
 def give(at: Connection, host_id: str, told: Notice, now_ns: int) -> bool:
@@ -45,6 +45,33 @@ def withdraw(at: Connection, host_id: str) -> bool:
     why = f"the cloud does not take {host_id} back after all"
     tell(at, [of_fork(EventKind.HOST_STAYING, fork, reason=why) for fork in _running(here)])
     return True
+
+
+def retire(at: Connection, host_id: str, now_ns: int) -> bool:
+    """Take a host out of placement if nothing needs it; whether it is. Raises NotFound(unknown_host).
+
+    Whoever places a fork waits for the host's lock: what is counted under it holds.
+    """
+    row = at.execute(locked(select(hosts).where(hosts.c.host_id == host_id))).one_or_none()
+    if row is None:
+        raise NotFound("unknown_host", f"host {host_id} has not been registered")
+    if row.retired_ns is not None:
+        return True
+    if _is_needed(at, host_id) or (row.holds and not row.fetches):
+        return False
+    at.execute(update(hosts).where(hosts.c.host_id == host_id).values(retired_ns=now_ns))
+    return True
+
+
+def _is_needed(at: Connection, host_id: str) -> bool:
+    """Whether a fork has its place there, or a build its candidate."""
+    placed = select(forks.c.fork_id).where(forks.c.host_id == host_id, is_live)
+    built = (
+        select(builds.c.build_id)
+        .join(forks, forks.c.fork_id == builds.c.template_fork_id)
+        .where(is_unsettled, forks.c.host_id == host_id)
+    )
+    return any(at.execute(found.limit(1)).first() is not None for found in (placed, built))
 
 
 def _is_known(known_ns: int | None, gone_ns: int) -> bool:

@@ -130,7 +130,10 @@ def _fitting(
     left = {
         row.host_id: (row.free_memory_mib, row.free_disk_gib, row.free_slots)
         for row in rows
-        if row.quarantine is None and row.gone_ns is None and not row.disk_nearly_full
+        if row.quarantine is None
+        and row.gone_ns is None
+        and row.retired_ns is None
+        and not row.disk_nearly_full
     }
     fitting = []
     for each in placements:

@@ -40,9 +40,12 @@ def shut(at: Connection, host_id: str, reason: str, now_ns: int) -> None:
 
 
 def lift(at: Connection, host_id: str) -> bool:
-    """End a quarantine, whoever's, and what led to it; False if there was none. Raises NotFound(unknown_host)."""
+    """End a quarantine, whoever's, and what led to it, and a retirement; False if there was no quarantine.
+
+    Raises NotFound(unknown_host).
+    """
     row = _locked(at, host_id)
-    at.execute(_of(host_id).values(quarantine=None, strikes=NO_STRIKES))
+    at.execute(_of(host_id).values(quarantine=None, strikes=NO_STRIKES, retired_ns=None))
     return row.quarantine is not None
 
 

@@ -138,7 +138,8 @@ class LabelRow(Row, table=True):
 class HostRow(Row, table=True):
     """`strikes` are the failures in a row that speak against it, `self_tests` those since a fork was handed over.
 
-    `holds` are the bundles of its own folder, where it fetches none; `gone_ns` is when the cloud takes it back.
+    `holds` are the bundles of its own folder, where it fetches none; `gone_ns` is when the cloud takes it back,
+    `retired_ns` since when the fleet shrinks by it.
     """
 
     __tablename__ = "host"
@@ -170,6 +171,7 @@ class HostRow(Row, table=True):
     fetches: bool = True
     holds: Words = as_json(Words)
     gone_ns: int | None = big(default=None)
+    retired_ns: int | None = big(default=None)
 
 
 class ForkRow(Row, table=True):
