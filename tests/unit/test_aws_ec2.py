@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import parse_qsl
+from typing import Any
 
 import pytest
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from app.domain.cloud import (
     TAG_DEPLOYMENT,
@@ -23,69 +21,25 @@ from app.domain.cloud import (
 )
 from app.errors import CloudRefused, Unavailable
 from infra.aws.ec2 import PAUSES_S, Ec2Cloud
-from infra.aws.session import ATTEMPTS, Account
-
-if TYPE_CHECKING:
-    from types_boto3_ec2 import EC2Client
-
-VOLUME, SNAPSHOT, INSTANCE = (
-    "vol-0123456789abcdef0",
-    "snap-0123456789abcdef0",
-    "i-0123456789abcdef0",
+from infra.aws.session import ATTEMPTS
+from tests.unit.ec2_wire import (
+    SNAPSHOT,
+    VOLUME,
+    Wire,
+    Wired,
+    snapshot_xml,
+    snapshots_xml,
+    volume_xml,
+    volumes_xml,
+    without_noise,
 )
-OTHER = "i-0fedcba9876543210"
-AT = "2026-07-01T10:00:00.000Z"
+
+INSTANCE, OTHER = "i-0123456789abcdef0", "i-0fedcba9876543210"
+# When all of them were made.
 AT_NS = 1_782_900_000_000_000_000
 SECRET = "Zm9yIG5vYm9keQ"
-
-
-class Wire:
-    """Takes what a client would send, and answers it from a list; `sent` are the parameters, in order."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[str, str]] = []
-        self.answers: list[tuple[int, str]] = []
-
-    def says(self, body: str, status: int = 200) -> None:
-        self.answers.append((status, body))
-
-    def refuses(self, code: str, message: str = "", status: int = 400) -> None:
-        self.says(
-            f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
-            "<RequestID>req-1</RequestID></Response>",
-            status,
-        )
-
-    def answer(self, request: AWSPreparedRequest) -> AWSResponse:
-        body = request.body
-        self.sent.append(dict(parse_qsl(body.decode() if isinstance(body, bytes) else str(body))))
-        status, body = self.answers.pop(0)
-        return AWSResponse(request.url, status, {}, Raw(body))  # type: ignore[arg-type]
-
-    @property
-    def actions(self) -> list[str]:
-        return [sent["Action"] for sent in self.sent]
-
-
-class Raw:
-    def __init__(self, body: str) -> None:
-        self._body = body.encode()
-
-    def stream(self) -> Iterator[bytes]:
-        yield self._body
-
-
-class Wired(Account):
-    """An account whose clients are on that wire."""
-
-    wire = Wire()
-
-    def ec2(self, attempts: int = ATTEMPTS) -> EC2Client:
-        client = super().ec2(attempts)
-        # What a handler of this event returns is taken for the answer, which the stubs do not know.
-        events = cast(Any, client.meta.events)
-        events.register("before-send.ec2", lambda **sent: self.wire.answer(sent["request"]))
-        return client
+# How long the cloud would have waited between attempts.
+PAUSED: list[float] = []
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +49,6 @@ def make() -> Iterator[Callable[..., Ec2Cloud]]:
         environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         environment.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9/of-somebody-else")
         yield lambda **more: Ec2Cloud(Wired("eu-west-1"), "dep", PAUSED.append, **more)
-
-
-PAUSED: list[float] = []
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +75,7 @@ def test_an_empty_volume_is_encrypted_tagged_and_asked_for_under_its_token(
         snapshot_id=None,
         tags={"promigence:owner": "h"},
     )
+    assert wire.urls == ["https://ec2.eu-west-1.amazonaws.com/"]
     assert made == Volume(VOLUME, VolumeState.CREATING, "eu-west-1a", 8, made_wall_ns=AT_NS)
     (sent,) = wire.sent
     assert without_noise(sent) == {
@@ -142,6 +94,13 @@ def test_an_empty_volume_is_encrypted_tagged_and_asked_for_under_its_token(
         "TagSpecification.1.Tag.3.Key": TAG_TOKEN,
         "TagSpecification.1.Tag.3.Value": "tok_1",
     }
+
+
+def test_no_tag_of_a_caller_hides_whose_it_is(cloud: Ec2Cloud, wire: Wire) -> None:
+    wire.says(f"<R>{snapshot_xml('pending', progress='')}</R>")
+    others = {TAG_DEPLOYMENT: "other", TAG_TOKEN: "other"}
+    cloud.create_snapshot(token="tok_1", volume_id=VOLUME, tags=others)
+    assert "other" not in wire.sent[0].values()
 
 
 def test_a_volume_from_a_snapshot_keeps_its_key_and_is_filled_at_the_rate(
@@ -270,6 +229,38 @@ def test_a_volume_is_bound_by_the_device_that_it_was_asked_for_as(
     }
 
 
+@pytest.mark.parametrize("at", [(INSTANCE, "attaching"), (OTHER, "attached"), None])
+def test_a_volume_that_is_not_there_yet_is_not_bound(
+    cloud: Ec2Cloud, wire: Wire, at: tuple[str, str] | None
+) -> None:
+    wire.says(volumes_xml(volume_xml("in-use", at=at)))
+    with pytest.raises(CloudRefused) as refused:
+        cloud.bind(VOLUME, INSTANCE)
+    assert refused.value.code == "not_ready"
+    assert wire.actions == ["DescribeVolumes"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda cloud: cloud.volume(VOLUME),
+        lambda cloud: cloud.snapshot(SNAPSHOT),
+        lambda cloud: cloud.volumes(),
+        lambda cloud: cloud.snapshots(),
+        lambda cloud: cloud.delete_volume(VOLUME),
+        lambda cloud: cloud.delete_snapshot(SNAPSHOT),
+    ],
+    ids=["volume", "snapshot", "volumes", "snapshots", "delete_volume", "delete_snapshot"],
+)
+def test_what_the_role_may_not_do_is_never_taken_for_nothing(
+    cloud: Ec2Cloud, wire: Wire, ask: Callable[[Ec2Cloud], object]
+) -> None:
+    wire.refuses("UnauthorizedOperation", "You are not authorized to perform this operation.")
+    with pytest.raises(CloudRefused) as refused:
+        ask(cloud)
+    assert refused.value.code == "denied"
+
+
 def test_lists_are_read_to_their_last_page_and_hold_nothing_deleted(
     cloud: Ec2Cloud, wire: Wire
 ) -> None:
@@ -346,44 +337,3 @@ def test_no_credential_reaches_a_log(
     cloud.create_volume(token="tok_1", zone="z", size_gib=8, snapshot_id=None, tags={})
     assert "AKIDEXAMPLE" not in caplog.text
     assert SECRET not in caplog.text
-
-
-def without_noise(sent: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in sent.items() if name != "Version"}
-
-
-def volume_xml(
-    state: str,
-    *,
-    volume_id: str = VOLUME,
-    snapshot: str = "",
-    at: tuple[str, str] | None = None,
-    bound: bool = False,
-) -> str:
-    attached = (
-        f"<item><instanceId>{at[0]}</instanceId><device>/dev/sdf</device><status>{at[1]}</status>"
-        f"<deleteOnTermination>{str(bound).lower()}</deleteOnTermination></item>"
-        if at
-        else ""
-    )
-    return (
-        f"<volumeId>{volume_id}</volumeId><size>8</size><snapshotId>{snapshot}</snapshotId>"
-        f"<availabilityZone>eu-west-1a</availabilityZone><status>{state}</status>"
-        f"<createTime>{AT}</createTime><attachmentSet>{attached}</attachmentSet>"
-    )
-
-
-def volumes_xml(volume: str, token: str = "") -> str:
-    return f"<R><volumeSet><item>{volume}</item></volumeSet><nextToken>{token}</nextToken></R>"
-
-
-def snapshot_xml(state: str, *, progress: str, message: str = "") -> str:
-    return (
-        f"<snapshotId>{SNAPSHOT}</snapshotId><volumeId>{VOLUME}</volumeId><status>{state}</status>"
-        f"<startTime>{AT}</startTime><progress>{progress}</progress><ownerId>111122223333</ownerId>"
-        f"<volumeSize>8</volumeSize><statusMessage>{message}</statusMessage>"
-    )
-
-
-def snapshots_xml(snapshot: str) -> str:
-    return f"<R><snapshotSet><item>{snapshot}</item></snapshotSet></R>"
