@@ -77,6 +77,7 @@ class FakeCloud:
         self._held = Holdings(plane)
         self._tokens: dict[str, tuple[object, str]] = {}
         self._troubles: dict[int, Trouble] = {}
+        self._next_of: dict[str, Trouble] = {}
         self._next_id = first_id
         self._lock = threading.RLock()
         self.calls: list[str] = []
@@ -89,9 +90,14 @@ class FakeCloud:
         first = len(self.calls) + n
         self._troubles.update(dict.fromkeys(range(first, first + times), how))
 
+    def fail_next(self, verb: str, how: Trouble) -> None:
+        """Let the next call of one verb fail."""
+        self._next_of[verb] = how
+
     def heal(self) -> None:
-        """Nothing that was planted by `fail_at` happens any more."""
+        """No call that was to fail does."""
         self._troubles.clear()
+        self._next_of.clear()
 
     def plant(
         self,
@@ -116,6 +122,14 @@ class FakeCloud:
         """From now on a snapshot is of another account."""
         snapshot = self._held.snapshots[snapshot_id]
         snapshot.owner_id, snapshot.shared = owner_id, shared
+
+    def hold_device(self, instance_id: str, device: str) -> None:
+        """Something that is nobody's of ours is attached there."""
+        now = self._clock.boot_ns()
+        volume_id, zone = self._new_id("vol"), self._instances[instance_id]
+        other = HeldVolume(volume_id, zone, 1, None, {}, now, now)
+        other.at = At(instance_id, device, now, there=True)
+        self._held.volumes[volume_id] = other
 
     def lose(self, cloud_id: str) -> None:
         """Somebody deletes a volume or a snapshot behind our back, however it is used."""
@@ -270,7 +284,7 @@ class FakeCloud:
         """Around every call of the port: what fails it, before it is done or after."""
         with self._lock:
             self.calls.append(verb)
-            trouble = self._troubles.pop(len(self.calls), None)
+            trouble = self._troubles.pop(len(self.calls), None) or self._next_of.pop(verb, None)
             self._come_true()
             if verb in self.rules.denied:
                 raise _refused("denied", f"the role may not {verb}", "UnauthorizedOperation")

@@ -13,6 +13,7 @@ from infra.fakes.clock import ManualClock
 from infra.store import create_store
 from infra.store.tables import METADATA
 from tests.contract import postgres
+from tests.contract.ebs_rig import Rig
 from tests.contract.rows import Rows
 
 SECRET = b"a deployment's own secret"
@@ -69,4 +70,14 @@ def truncate(url: str) -> None:
     with store.database.write() as at:
         names = ", ".join(f'"{table.name}"' for table in METADATA.sorted_tables)
         at.execute(text(f"TRUNCATE {names}"))
+    store.close()
+
+
+@pytest.fixture
+def rig(sqlite_template: Path, tmp_path: Path) -> Iterator[Rig]:
+    """Hosts of a zone that is all in memory but for its bytes."""
+    shutil.copy(sqlite_template, tmp_path / "store.db")
+    clock = ManualClock()
+    store = create_store(f"sqlite:///{tmp_path}/store.db", now_ns=clock.wall_ns)
+    yield Rig(tmp_path, clock, store.resources)
     store.close()
