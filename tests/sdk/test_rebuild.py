@@ -149,6 +149,22 @@ def test_all_that_is_stale_is_rebuilt_whatever_becomes_of_one(cli: Cli, wire: Wi
     assert "gamma@1: " in result.stderr
 
 
+def test_what_needs_a_key_is_rebuilt_before_that_goes(cli: Cli, wire: Wire) -> None:
+    older, newer = "9.2 (old)/pc-q35-9.2/tcg/qemu64", "10.0/pc-q35-10.0/tcg/qemu64"
+    wire.will(
+        listed(
+            stale("alpha", 2, state="verified", restore_key=newer),
+            stale("alpha", 1, state="verified", restore_key=older, latest=False),
+            stale("beta", state="verified", restore_key=older),
+        ),
+        ok(shapes.build("queued"), 202),
+    )
+    result = cli("snapshots", "rebuild", "--frozen-under", "9.2 (old)", "--detach", "--json")
+    assert result.exit_code == 0
+    assert [one["rebuilds"] for one in json.loads(result.stdout)] == ["beta@1"]
+    assert wire.lines[1] == "POST /v1/snapshots/beta/rebuild"
+
+
 def test_a_rebuild_that_is_refused_is_told_in_the_exit_code(cli: Cli, wire: Wire) -> None:
     build = shapes.build("refused")
     build["error"] = {"code": "snapshot_refused", "message": "it did not pass", "details": {}}
@@ -172,6 +188,8 @@ def test_without_any_host_nothing_is_rebuilt(cli: Cli, wire: Wire) -> None:
     [
         ("rebuild",),
         ("rebuild", "task-suite", "--all-stale"),
+        ("rebuild", "--all-stale", "--frozen-under", "9.2"),
+        ("rebuild", "--frozen-under", ""),
         ("warm", "task-suite"),
         ("warm", "task-suite", "--hosts", "-1"),
         ("warm", "task-suite", "--hosts", "1001"),

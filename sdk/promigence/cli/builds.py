@@ -1,4 +1,4 @@
-"""Builds as they are followed: one to its snapshot, or those of all that has become stale."""
+"""Builds as they are followed: one to its snapshot, or those of many that are made anew."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ def follow(here: Session, build_id: str, timeout: float | None) -> Snapshot:
         raise
 
 
-def rebuild_stale(here: Session, asked: Asked) -> None:
-    """Rebuild each name whose newest version no host's key restores; the builds go on beside each other.
+def rebuild_many(here: Session, frozen_under: str | None, asked: Asked) -> None:
+    """Rebuild each name whose newest version needs a key that begins so, or by default one that no host has; the builds
+    go on beside each other.
 
     Ends the process with the exit code of the first that came to nothing.
     """
-    begun = [_begin(here, one, asked) for one in _wanting(here)]
+    wanting = _stale(here) if frozen_under is None else _under(here, frozen_under)
+    begun = [_begin(here, one, asked) for one in wanting]
     ended = begun if asked.detach else [_end(here, one, asked) for one in begun]
     told = [one.as_dict() for one in ended]
     here.give(told, shown.rebuilt(told))
@@ -73,8 +75,13 @@ def rebuild_stale(here: Session, asked: Asked) -> None:
             raise typer.Exit(code_of_error(one.error))
 
 
-def _wanting(here: Session) -> list[Snapshot]:
-    """What is to be rebuilt. Of the rest it is said why not: a rebuild of an older version would move its name back."""
+def _under(here: Session, key: str) -> list[Snapshot]:
+    every = here.client.snapshots.list(limit=None)
+    return [one for one in every if one["latest"] and one["restore_key"].startswith(key)]
+
+
+def _stale(here: Session) -> list[Snapshot]:
+    """Of those that are left out it is said why: a rebuild of an older version would move its name back."""
     stale = here.client.snapshots.list(stale=True, limit=None)
     if any(not one["restore"]["keys"] for one in stale):
         here.say("no host is up: nothing can be built, and nothing is known to be stale")
@@ -87,16 +94,14 @@ def _wanting(here: Session) -> list[Snapshot]:
     return [one for one in stale if one["state"] == "stale" and one["latest"]]
 
 
-def _begin(here: Session, stale: Snapshot, asked: Asked) -> Rebuilt:
+def _begin(here: Session, old: Snapshot, asked: Asked) -> Rebuilt:
     """By its bare name: what was built in the meantime is not undone."""
     try:
-        build_id = here.client.snapshots.rebuild(
-            stale["name"], spend_cap=asked.spend_cap, wait=False
-        )
+        build_id = here.client.snapshots.rebuild(old["name"], spend_cap=asked.spend_cap, wait=False)
     except PromigenceError as error:
-        here.say(plain(f"{stale['snapshot']}: {error.message}"))
-        return Rebuilt(stale["snapshot"], error=error)
-    return Rebuilt(stale["snapshot"], build_id)
+        here.say(plain(f"{old['snapshot']}: {error.message}"))
+        return Rebuilt(old["snapshot"], error=error)
+    return Rebuilt(old["snapshot"], build_id)
 
 
 def _end(here: Session, begun: Rebuilt, asked: Asked) -> Rebuilt:

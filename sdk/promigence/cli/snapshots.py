@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from promigence.cli import shown
-from promigence.cli.builds import Asked, follow, rebuild_stale
+from promigence.cli.builds import Asked, follow, rebuild_many
 from promigence.cli.session import AsJson, Session, plain, session
 from promigence.types import Snapshot
 
@@ -103,6 +103,13 @@ def rebuild(
     all_stale: Annotated[
         bool, typer.Option("--all-stale", help="Every name whose newest version is stale.")
     ] = False,
+    frozen_under: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Every name whose newest version needs this restore key, or one that begins so.",
+        ),
+    ] = None,
     spend_cap: Annotated[
         float | None, typer.Option(help="USD for each, in the place of the definition's own.")
     ] = None,
@@ -112,14 +119,14 @@ def rebuild(
 ) -> None:
     """Build and verify anew what a stored version was built of; its name moves to what comes of it.
 
-    NAME@3 brings the definition of that version back. With --all-stale one that cannot be rebuilt keeps none of the
-    others; the exit code is that of the first that was not.
+    NAME@3 brings the definition of that version back. Of many, one that cannot be rebuilt keeps none of the others; the
+    exit code is that of the first that was not.
     """
-    if (name is None) is not all_stale:
-        raise typer.BadParameter("give a NAME, or --all-stale", param_hint="NAME")
+    if [name is not None, all_stale, bool(frozen_under)].count(True) != 1:
+        raise typer.BadParameter("give a NAME, --all-stale or --frozen-under", param_hint="NAME")
     with session(ctx, as_json) as here:
         if name is None:
-            rebuild_stale(here, Asked(spend_cap, detach, timeout))
+            rebuild_many(here, frozen_under, Asked(spend_cap, detach, timeout))
             return
         build_id = here.client.snapshots.rebuild(name, spend_cap=spend_cap, wait=False)
         if detach:
