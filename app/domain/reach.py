@@ -65,7 +65,7 @@ def reach(snapshot: Snapshot, hosts: Iterable[Host]) -> Reach:
     up = sorted((host for host in hosts if host.alive), key=lambda host: host.host_id)
     needed = str(snapshot.restore_key)
     serving = [host for host in up if serves(host, needed)]
-    able = [host for host in serving if _gets(host, snapshot.bundle_id)]
+    able = [host for host in serving if restores(host, snapshot)]
     return Reach(
         needed=needed,
         keys=tuple(sorted({str(key) for host in up for key in host.fingerprint.restore_keys})),
@@ -75,5 +75,8 @@ def reach(snapshot: Snapshot, hosts: Iterable[Host]) -> Reach:
     )
 
 
-def _gets(host: Host, bundle_id: str) -> bool:
-    return host.fetches or bundle_id in host.mounted or bundle_id in host.holds
+def restores(host: Host, snapshot: Snapshot) -> bool:
+    """Whether a snapshot can come to life on a host, room apart: it has the key, and has or can fetch the bundle."""
+    bundle_id = snapshot.bundle_id
+    gets = host.fetches or bundle_id in host.mounted or bundle_id in host.holds
+    return gets and serves(host, str(snapshot.restore_key))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from app.domain import egress
 from app.domain.account import Project
 from app.domain.machine import Shape
-from app.domain.placement import Host, serves, slots_for
+from app.domain.placement import Host, slots_for
 from app.domain.quote import Concurrency, Priced, Quote, Timing, concurrency, price
+from app.domain.reach import restores
 from app.domain.run import RunSpec
 from app.domain.snapshot import Snapshot
 from app.domain.spec import targets, timing
@@ -90,8 +91,7 @@ def _concurrency(
     able = [
         host
         for host in hosts
-        if host.takes_forks
-        and all(serves(host, str(snapshot.restore_key)) for snapshot in snapshots)
+        if host.takes_forks and all(restores(host, snapshot) for snapshot in snapshots)
     ]
     # Of a step of several shapes the one that needs most room counts: a promise that holds for every mix.
     largest = Shape(

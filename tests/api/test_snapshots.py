@@ -148,6 +148,7 @@ def test_a_bundle_that_no_able_host_can_get_at_is_told_apart(suite: Door) -> Non
         [],
     )
     assert row["restore"]["why"] == "its bundle is on none of the hosts that restore it: host0"
+    assert suite.post("/v1/quotes", HOLD)["concurrency"]["slots"] == 0
     hosts.heartbeat("host0", (), host.bundles.known())
     assert suite.get("/v1/snapshots", stale=True)["snapshots"] == []
 

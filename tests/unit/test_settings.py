@@ -43,6 +43,21 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert settings.forks_at_once == 3
 
 
+def test_programs_side_by_side_are_names_or_paths_that_hold_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Settings(dir=tmp_path).qemu == ("qemu-system-x86_64",)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROMIGENCE_QEMU", '["./new/qemu", "qemu-system-x86_64"]')
+    settings = Settings(dir=tmp_path)
+    assert settings.qemu == (f"{tmp_path}/new/qemu", "qemu-system-x86_64")
+    (tmp_path / SETTINGS_FILE).write_text(as_json(settings))
+    monkeypatch.chdir("/")
+    assert load(tmp_path).qemu == settings.qemu
+    with pytest.raises(ValidationError, match="qemu"):
+        Settings(dir=tmp_path, qemu=())
+
+
 def test_what_a_stack_wrote_wins_over_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
