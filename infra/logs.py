@@ -10,6 +10,8 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 # Values under these names never reach a log, whoever passes them.
 _SECRET_WORDS = ("secret", "password", "token", "api_key", "authorization")
+# They say one line a request or a task, each with nothing that a row does not say better.
+CHATTY = ("celery.worker.strategy", "celery.app.trace", "httpx2", "uvicorn.access", "paramiko")
 
 
 def configure(level: str) -> None:
@@ -41,8 +43,7 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # One line a request or a task, each with nothing that a row does not say better.
-    for chatty in ("celery.worker.strategy", "celery.app.trace", "uvicorn.access", "paramiko"):
+    for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
