@@ -204,29 +204,39 @@ def _look_at_queue(report: Report, control: Control, settings: Settings) -> None
 
 def _look_for_leaks(report: Report, control: Control, *, fix: bool) -> None:
     ports, rows, queue, uploads = control.ports, control.rows, control.queue, control.uploads
-
-    def look() -> frozenset[Leak]:
-        return leaks.in_deployment(rows, queue) | leaks.of_blobs(ports, rows, uploads)
-
     mend = partial(leaks.mend_in_deployment, ports, rows, queue, uploads=uploads)
-    report.findings += _findings(look, mend, fix=fix)
+    report.findings += _findings(partial(leaks.in_deployment, rows, queue), mend, fix=fix)
+    _look_in(report, "blobs", partial(leaks.of_blobs, ports, rows, uploads), mend, fix=fix)
 
 
 def _look_in_account(report: Report, control: Control, *, fix: bool) -> None:
     """Volumes and snapshots that nobody owns, each with what it costs, and what all of them do."""
     look = partial(cloud_leaks.in_account, control.ports, control.rows)
     mend = partial(cloud_leaks.mend_in_account, control.ports, control.rows)
-    try:
-        found = list(_findings(look, mend, fix=fix))
-    except PromigenceError as away:
-        report.found(away.code, "account", away.message, "mend what it says")
-        return
-    report.findings += found
+    found = _look_in(report, "account", look, mend, fix=fix)
     owed = sum(each.usd_per_month or 0.0 for each in found if not each.mended)
     if owed:
         report.notes.append(
             f"what nobody owns in the cloud account costs {owed:.2f} USD a month ({owed / 30:.2f} a day)"
         )
+
+
+def _look_in(
+    report: Report,
+    where: str,
+    look: Callable[[], frozenset[Leak]],
+    mend: Callable[[Leak], bool],
+    *,
+    fix: bool,
+) -> list[Finding]:
+    """Findings of a place that may not answer, which is then a finding itself."""
+    try:
+        found = list(_findings(look, mend, fix=fix))
+    except PromigenceError as away:
+        report.found(away.code, where, away.message, "mend what it says")
+        return []
+    report.findings += found
+    return found
 
 
 def _look_on_host(

@@ -163,7 +163,10 @@ def _vanished(seen: Sequence[Volume | CloudSnapshot], owners: Owners) -> Iterato
                 what = f"{row.kind.value} of {row.bundle_id}"
                 yield Leak(LeakKind.CLOUD_ROW, row.token, f"{what}: it was never made")
         elif row.cloud_id not in there and owners.now_ns > (row.made_ns or 0) + GRACE_NS:
-            yield Leak(LeakKind.CLOUD_ROW, row.token, f"{what}: it is gone from the account")
+            # Who is asked for this snapshot from now on has snapshot_unavailable to tell: here is why.
+            lost = row.purpose is Purpose.KEEP and row.bundle_id in owners.bundles
+            so = ", and a snapshot that is stored is lost with it" if lost else ""
+            yield Leak(LeakKind.CLOUD_ROW, row.token, f"{what}: it is gone from the account{so}")
 
 
 def _is_over(seen: Volume | CloudSnapshot) -> bool:

@@ -47,13 +47,14 @@ def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
         case _:
             return _strike(ports, cloud, leak.name)
     owners = _owners(ports, rows)
+    row = _row_of(owners, leak.name) if seen is None else owners.row_of(seen)
     if seen is None:
-        return _mark_gone(ports, owners, leak.name)
+        return _mark_gone(ports, row)
     if not owners.knows or resource_leak(seen, owners) is None:
         return False
     if not _removed(ports, cloud, seen):
         return False
-    _mark_gone(ports, owners, leak.name)
+    _mark_gone(ports, row)
     return True
 
 
@@ -96,12 +97,15 @@ def _is_free(ports: Ports, cloud: Cloud, volume: Volume) -> bool:
     return False
 
 
-def _mark_gone(ports: Ports, owners: Owners, cloud_id: str) -> bool:
-    """Whether a row had it."""
-    of_it = [row.token for row in owners.rows.values() if row.cloud_id == cloud_id]
-    for token in of_it:
-        ports.resources.gone(token)
-    return bool(of_it)
+def _row_of(owners: Owners, cloud_id: str) -> Resource | None:
+    return next((row for row in owners.rows.values() if row.cloud_id == cloud_id), None)
+
+
+def _mark_gone(ports: Ports, row: Resource | None) -> bool:
+    """Whether there was a row of it."""
+    if row is not None:
+        ports.resources.gone(row.token)
+    return row is not None
 
 
 def _strike(ports: Ports, cloud: Cloud, token: str) -> bool:

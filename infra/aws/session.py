@@ -54,11 +54,16 @@ class Account:
         )
 
     def s3(self, attempts: int = ATTEMPTS) -> S3Client:
+        # As many connections as the API has threads; a stand-in for S3 has no host name for each bucket.
+        style = Config(
+            max_pool_connections=40,
+            s3=None if self.endpoint is None else {"addressing_style": "path"},
+        )
         return boto3.client(
             "s3",
             region_name=self.region,
             endpoint_url=self.endpoint,
-            config=self._config(attempts),
+            config=self._config(attempts).merge(style),
         )
 
     def _config(self, attempts: int) -> Config:

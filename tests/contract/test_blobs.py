@@ -151,7 +151,7 @@ def test_no_bytes_are_bytes_too(subject: Subject) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_many_bytes_come_back_as_they_were(subject: Subject, announced: bool) -> None:
-    data, sha256 = large(17 * 1024 * 1024 + 1)
+    data, sha256 = large(9 * 1024 * 1024 + 1)
     assert put(subject, data, sha256 if announced else None, limit=len(data)) == sha256
     with subject.blobs.open(sha256) as kept:
         parts = list(iter(lambda: kept.read(1 << 20), b""))

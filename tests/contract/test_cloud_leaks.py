@@ -109,9 +109,9 @@ def test_an_account_that_does_not_answer_is_told_and_nothing_else_is_missed(
     stack: Path, store: Stores
 ) -> None:
     settings = json.loads((stack / "settings.json").read_text())
-    (stack / "settings.json").write_text(
-        json.dumps(settings | {"aws_endpoint": "http://127.0.0.1:1"})
-    )
+    away = {"aws_endpoint": "http://127.0.0.1:1", "blobs": "s3://bucket/files"}
+    (stack / "settings.json").write_text(json.dumps(settings | away))
     (stack / "bundles" / "staged" / "build_unowned").mkdir(parents=True)
     told = doctor(stack, "--json", code=1)
-    assert {each["kind"] for each in told["findings"]} >= {"cloud_away", "bundle"}
+    kinds = {each["kind"] for each in told["findings"]}
+    assert kinds >= {"cloud_away", "blobs_away", "bundle"}

@@ -21,11 +21,13 @@ from app.domain.cloud import (
 from app.domain.cloud_leak import SILENT_ATTACHED_NS
 from app.domain.leak import LeakKind
 from app.domain.rates import StoragePrice
+from app.domain.snapshot import BuildError, BuildState
 from app.errors import CloudRefused, Unavailable
 from app.flow import cloud_leaks
 from app.ports import Ports
 from infra.fakes.account import Trouble
 from infra.fakes.cloud import FakeCloud
+from tests import builders as a
 from tests.flow.stage import Stage, spec
 from workers.reaping import Reaper
 
@@ -54,7 +56,7 @@ class Plane:
 
 @dataclass
 class Account:
-    """A stage with one stored bundle, its cloud account, and a reaper that looks at it."""
+    """A stage with a bundle that is being built, its cloud account, and a reaper that looks at it."""
 
     suite: Stage
     plane: Plane = field(default_factory=Plane)
@@ -77,7 +79,9 @@ class Account:
             self.counted.append,
             self.owed.append,
         )
-        (self.bundle,) = self.ports.snapshots.bundle_ids()
+        build, run, template = a.build()
+        self.ports.builds.start(build, run, template, None)
+        self.bundle = build.build_id
 
     def turns(self, count: int = 2, *, host: bool = True) -> list[LeakKind]:
         """What the reaper counts in so many looks, a minute apart."""
@@ -139,13 +143,13 @@ def tags_of(row: Resource) -> dict[str, str]:
 
 
 @pytest.fixture
-def account(suite: Stage) -> Account:
-    return Account(suite)
+def account(stage: Stage) -> Account:
+    return Account(stage)
 
 
-def test_without_an_account_there_is_nothing_to_look_at(suite: Stage) -> None:
-    assert suite.ports.cloud is None
-    assert cloud_leaks.in_account(suite.ports, suite.stores.leaks) == frozenset()
+def test_without_an_account_there_is_nothing_to_look_at(stage: Stage) -> None:
+    assert stage.ports.cloud is None
+    assert cloud_leaks.in_account(stage.ports, stage.stores.leaks) == frozenset()
 
 
 def test_what_is_owned_stays_for_ever(account: Account) -> None:
@@ -187,9 +191,8 @@ def test_what_was_never_finished_goes_after_its_deadline_and_its_row_with_it(
     account.intend("tok_never")
     assert account.turns(60) == []
     account.suite.clock.advance(600)
-    assert account.turns(3) == [LeakKind.CLOUD_VOLUME, LeakKind.CLOUD_VOLUME, LeakKind.CLOUD_ROW]
+    assert account.turns(2) == [LeakKind.CLOUD_VOLUME, LeakKind.CLOUD_VOLUME, LeakKind.CLOUD_ROW]
     assert account.there() == set()
-    account.turns(2)
     assert account.noted() == set()
 
 
@@ -204,8 +207,9 @@ def test_a_dead_hosts_volume_is_detached_and_deleted(account: Account) -> None:
     assert account.noted() == set()
 
 
-def test_a_silent_host_with_an_open_attempt_keeps_its_volume(account: Account) -> None:
+def test_a_silent_host_with_an_open_attempt_keeps_its_volume(suite: Stage) -> None:
     """Its machine may live: law 8 closes the attempt when it cannot any more."""
+    account = Account(suite)
     volume = account.volume("tok_v")
     account.suite.start(spec("500s", count=1))
     account.suite.run_for(3)
@@ -248,7 +252,8 @@ def test_a_snapshot_goes_with_its_bundle_and_not_before(account: Account) -> Non
     assert account.there() == {kept}
     assert account.noted() == {"tok_kept"}
     assert lone not in account.there()
-    account.ports.snapshots.delete("default", "task-suite")
+    refused = BuildError("own_test_failed", "", check="own_test")
+    assert account.ports.builds.refuse(account.bundle, BuildState.REFUSED, refused)
     assert account.turns(2) == [LeakKind.CLOUD_SNAPSHOT]
     assert account.there() == set()
 

@@ -173,7 +173,7 @@ def test_two_looks_at_one_leak_see_the_same_one() -> None:
     ("row", "said"),
     [
         (READ, "volume vol-1 of build_1: it is gone from the account"),
-        (KEEP, "snapshot snap-1 of build_1: it is gone from the account"),
+        (KEEP, "snapshot snap-1 of build_1: it is gone from the account, and a snapshot that is"),
         (replace(READ, deadline_ns=NOW + NS_PER_HOUR), "volume vol-1 of build_1: it is gone from"),
         (UNHEARD, "volume of build_1: it was never made"),
     ],
