@@ -175,6 +175,8 @@ def fork_report(
         "grade": None,
         "failure": failure() if outcome == "env_failed" else None,
         "kept": None,
+        "draining": False,
+        "gone_at": None,
     }
 
 
@@ -272,6 +274,8 @@ def fork(index: int = 0, state: ForkState = "ready") -> Fork:
         "attempts": 1,
         "failure": None,
         "kept": None,
+        "draining": False,
+        "gone_at": None,
     }
 
 
@@ -301,6 +305,9 @@ def host() -> Host:
         "disk_gib": 60,
         "slots": 8,
         "slots_free": 7,
+        "zone": "us-east-1a",
+        "gone_at": None,
+        "fetches": True,
         "restore_keys": ["10.0.8/pc-q35-10.0/tcg/qemu64"],
         "mounted": ["task-suite@1"],
         "missing": ["kvm"],
@@ -326,6 +333,11 @@ def usage_amounts(charged_usd: float = 1.25, idle_usd: float | None = None) -> U
             "overflow_usd": 0.125,
             "on_demand_equivalent_usd": 2.5,
             "unpriced_fork_seconds": 0.0,
+            "storage_usd": 0.375,
+            "volumes_usd": 0.25,
+            "snapshots_usd": 0.125,
+            "volume_gib_hours": 2281.25,
+            "snapshot_gib_hours": 1825.0,
         },
     }
 
@@ -333,11 +345,6 @@ def usage_amounts(charged_usd: float = 1.25, idle_usd: float | None = None) -> U
 def usage(by: By = "day", named: str = "2026-11-30") -> Usage:
     """One row and its total."""
     row: UsageRow = {
-            "storage_usd": 0.375,
-            "volumes_usd": 0.25,
-            "snapshots_usd": 0.125,
-            "volume_gib_hours": 2281.25,
-            "snapshot_gib_hours": 1825.0,
         "hour": named if by == "hour" else None,
         "day": named if by == "day" else None,
         "project": named if by == "project" else None,

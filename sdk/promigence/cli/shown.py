@@ -122,7 +122,16 @@ def forks(told: list[Fork]) -> RenderableType:
 
 def _state(fork: Fork) -> str:
     kept = fork["kept"]
-    return fork["state"] if kept is None else f"kept: {kept['outcome']}"
+    state = fork["state"] if kept is None else f"kept: {kept['outcome']}"
+    return f"{state}, {line}" if (line := draining(fork)) else state
+
+
+def draining(fork: Fork) -> str:
+    """That a fork's host takes no more forks, and until when it lives; nothing of any other."""
+    if not fork["draining"]:
+        return ""
+    gone_at = fork["gone_at"]
+    return "its host drains" if gone_at is None else f"its host is gone at {moment(gone_at)}"
 
 
 def snapshot(told: Snapshot) -> RenderableType:
@@ -222,8 +231,12 @@ def hosts(told: list[Host]) -> RenderableType:
 
 def _lacks(host: Host) -> list[str]:
     """Why it gets no forks, if it gets none; then what it does without."""
-    quarantine = host["quarantine"]
-    return [*([quarantine["reason"]] if quarantine else []), *host["missing"]]
+    quarantine, gone_at = host["quarantine"], host["gone_at"]
+    return [
+        *([f"gone at {moment(gone_at)}"] if gone_at else []),
+        *([quarantine["reason"]] if quarantine else []),
+        *host["missing"],
+    ]
 
 
 def _why(fork: ForkReport) -> str:

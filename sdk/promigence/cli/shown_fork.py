@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from promigence.cli.session import moment, plain, table, usd
+from promigence.cli.shown import draining
 from promigence.types import ExecResult, ForkCommand, ForkPage, HeldExec, Reproduction
 
 MOST_COMMANDS = 20
@@ -68,7 +69,12 @@ def _head(told: ForkPage) -> Text:
         state = f"kept until {moment(kept['until'])}, then {kept['outcome']}"
     reason = f" ({told['reason'] or (kept and kept['reason'])})" if told["reason"] or kept else ""
     reward = "" if told["reward"] is None else f", reward {told['reward']}"
-    return Text.assemble((told["fork_id"], "bold"), f"  {state}{reason}{reward}")
+    return Text.assemble((told["fork_id"], "bold"), f"  {state}{reason}{reward}", _leaving(told))
+
+
+def _leaving(told: ForkPage) -> tuple[str, str]:
+    line = draining(told)
+    return (f"  {line}" if line else "", "yellow")
 
 
 def _why(told: ForkPage) -> Iterator[RenderableType]:
