@@ -23,7 +23,7 @@ from drills.leavings import settled
 from drills.program import completed
 from drills.rehearsal import story
 from drills.rehearsal.deployment import CONTROL, HOSTS, Deployment, deployed
-from drills.rehearsal.judge import outcomes_by_host, wrong_step
+from drills.rehearsal.judge import outcomes_by_host, wrong_notice, wrong_step
 from drills.rehearsal.leavings import Seen, look
 from drills.rehearsal.story import Step
 from drills.rows import account_of
@@ -85,7 +85,10 @@ def _played(step: Step, console: Console) -> dict[str, Any]:
         noticed = story.give_notice(here, second)
         report = story.finish(here, run_id)
         account = account_of(here.database, run_id)
-        wrong = wrong_step(report, step.forks, lost, account, story.CAP_USD)
+        wrong = [
+            *wrong_step(report, step.forks, lost, account, story.CAP_USD),
+            *wrong_notice(noticed),
+        ]
         act("the snapshot is deleted, the hosts are taken down")
         seen = _cleared(here)
         if wrong or seen.leftovers:
@@ -97,7 +100,7 @@ def _played(step: Step, console: Console) -> dict[str, Any]:
         "restores": restores,
         "lost": {**lost, "replaced": _replaced(report)},
         "notice": noticed,
-        "wrong": [*wrong, *_wrong_notice(noticed)],
+        "wrong": wrong,
         "leftovers": list(seen.leftovers),
         "belongs": seen.belongs,
     }
@@ -117,14 +120,6 @@ def _cleared(here: Deployment) -> Seen:
 
 def _replaced(report: Any) -> int:
     return sum(failed["replaced"] for failed in report["environment_failures"])
-
-
-def _wrong_notice(noticed: dict[str, Any]) -> list[str]:
-    if [fork["host"] for fork in noticed["draining"]] != [noticed["host"]]:
-        return [f"{noticed['host']} is taken back, and these forks drain: {noticed['draining']}"]
-    if not all(fork["gone_at"] for fork in noticed["draining"]):
-        return [f"nobody says when {noticed['host']} is gone"]
-    return []
 
 
 def _keep(here: Deployment, console: Console) -> None:

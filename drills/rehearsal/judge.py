@@ -28,6 +28,18 @@ def wrong_step(
     ]
 
 
+def wrong_notice(noticed: Mapping[str, Any]) -> list[str]:
+    """What is not as it should be of the held forks, as they were after one host was told that it is taken back."""
+    lines = []
+    for fork in noticed["held"]:
+        leaves = fork["host"] == noticed["host"]
+        if fork["draining"] != leaves or (fork["gone_at"] is not None) != leaves:
+            lines.append(f"{noticed['host']} is taken back, and of a fork it is said: {dict(fork)}")
+    if len({fork["host"] for fork in noticed["held"]}) < 2:
+        lines.append("the forks were held on one host: nothing was told apart")
+    return lines
+
+
 def outcomes_by_host(report: Report) -> dict[str, dict[str, int]]:
     """How the forks ended on each host."""
     counts: dict[str, Counter[str]] = {}

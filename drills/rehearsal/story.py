@@ -20,6 +20,9 @@ NOTICE_S = 120.0
 # A machine whose host is silent ends by its lease, which the limits of its commands make: the shorter they are, the
 # sooner that is known.
 TEST_S, COMMAND_S = 10.0, 20.0
+# With four on two hosts, each has some.
+HELD = 4
+_ON_A_MACHINE = frozenset({"restoring", "checking", "ready", "running"})
 _LOOK_S = 0.25
 
 
@@ -67,13 +70,16 @@ def begin(here: Deployment, step: Step) -> str:
 def lose(here: Deployment, run_id: str, host: Host) -> dict[str, Any]:
     """One host is gone in the middle of it, and its instance is terminated."""
 
-    def its(state: str | None = None) -> list[Fork]:
+    def there(states: frozenset[str]) -> list[Fork]:
         forks = here.client.runs.forks(run_id)
-        mine = [fork for fork in forks if fork["host"] == host.instance_id]
-        return [fork for fork in mine if state in (None, fork["state"])]
+        return [f for f in forks if f["host"] == host.instance_id and f["state"] in states]
 
-    until(lambda: its("running"), RUN_WITHIN_S, "a command runs on the host that is to be lost")
-    forks, volumes = its(), _volumes_at(here, host)
+    until(
+        lambda: there(frozenset({"running"})) or _is_over(here, run_id),
+        RUN_WITHIN_S,
+        "a command runs on the host that is to be lost",
+    )
+    forks, volumes = there(_ON_A_MACHINE), _volumes_at(here, host)
     killed = host.power_off()
     here.terminate(host)
     host.remove()
@@ -88,24 +94,26 @@ def lose(here: Deployment, run_id: str, host: Host) -> dict[str, Any]:
 def give_notice(here: Deployment, host: Host) -> dict[str, Any]:
     """Forks are held, and the host of one of them is told that its spot capacity is taken back."""
     run_id = here.client.runs.start(
-        SNAPSHOT, count=2, spend_cap=CAP_USD, verify_each=False, hold_seconds=120
+        SNAPSHOT, count=HELD, spend_cap=CAP_USD, verify_each=False, hold_seconds=120
     )["run_id"]
-    until(lambda: len(_held(here.client, run_id)) == 2, RUN_WITHIN_S, "two held forks")
-    held = {fork["host"]: fork for fork in _held(here.client, run_id)}
+    until(lambda: len(_held(here.client, run_id)) == HELD, RUN_WITHIN_S, "forks that are held")
     here.zone.give_notice(host.instance_id, NOTICE_S)
     began = time.monotonic()
 
-    def draining() -> list[Fork]:
-        return [fork for fork in _held(here.client, run_id) if fork["draining"]]
+    def drains() -> bool:
+        return any(fork["draining"] for fork in _held(here.client, run_id))
 
-    until(draining, NOTICE_S, "a fork whose host drains")
+    until(drains, NOTICE_S, "a fork whose host drains")
+    noticed_s, held = _since(began), _held(here.client, run_id)
     seen = {
         "host": host.instance_id,
-        "noticed_seconds": _since(began),
-        "held_on": sorted(name or "" for name in held),
-        "draining": [{name: fork[name] for name in ("host", "gone_at")} for fork in draining()],
+        "seconds": noticed_s,
+        "held": [
+            {"host": fork["host"], "draining": fork["draining"], "gone_at": fork["gone_at"]}
+            for fork in held
+        ],
     }
-    for fork in _held(here.client, run_id):
+    for fork in held:
         here.client.forks.release(fork["fork_id"])
     here.client.runs.wait(run_id, RUN_WITHIN_S)
     return seen
@@ -144,7 +152,7 @@ def _definition() -> Definition:
 
 def _restored(host: Host) -> dict[str, Any]:
     until(lambda: list(host.said("bundle_mounted")), MOUNT_WITHIN_S, f"{host.instance_id} has it")
-    (told,) = host.said("bundle_mounted")
+    told = next(host.said("bundle_mounted"))
     return {"host": host.instance_id, "bundle": told["bundle_id"], "seconds": told["seconds"]}
 
 
@@ -152,6 +160,10 @@ def _volumes_at(here: Deployment, host: Host) -> list[str]:
     attached = [{"Name": "attachment.instance-id", "Values": [host.instance_id]}]
     found = here.account.ec2().describe_volumes(Filters=attached)["Volumes"]  # type: ignore[arg-type]
     return sorted(volume["VolumeId"] for volume in found)
+
+
+def _is_over(here: Deployment, run_id: str) -> bool:
+    return here.client.runs.get(run_id)["final"]
 
 
 def _held(client: Promigence, run_id: str) -> list[Fork]:

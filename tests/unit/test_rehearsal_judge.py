@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drills.rehearsal.judge import outcomes_by_host, wrong_step
+from drills.rehearsal.judge import outcomes_by_host, wrong_notice, wrong_step
 from drills.rows import Account, Attempt
 
 RATE_MICROS = 36_000_000
@@ -93,6 +93,19 @@ def test_a_step_that_lost_nothing_has_tried_nothing() -> None:
 
 def test_a_cap_that_was_broken() -> None:
     assert any("under a cap" in line for line in _wrong(_report(), cap_usd=0.01))
+
+
+def test_who_drains_and_who_does_not() -> None:
+    leaving = {"host": "i-2", "draining": True, "gone_at": "2026-12-01T00:02:00Z"}
+    staying = {"host": "i-1", "draining": False, "gone_at": None}
+
+    def wrong(*held: dict[str, Any]) -> list[str]:
+        return wrong_notice({"host": "i-2", "held": held})
+
+    assert wrong(leaving, staying) == []
+    assert len(wrong(leaving | {"gone_at": None}, staying)) == 1
+    assert len(wrong(leaving, staying | {"draining": True})) == 1
+    assert len(wrong(leaving)) == 1
 
 
 def _wrong(told: dict[str, Any], lost: dict[str, Any] = LOST, cap_usd: float = 1.0) -> list[str]:
