@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from app.domain.cloud import Resource
+from app.domain.cloud import Purpose, Resource
 from app.domain.instant import instant
 from app.domain.placement import Host
 from app.domain.reach import reach
@@ -15,13 +15,13 @@ from app.domain.warm import WarmTarget, standing, warm_page
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What else a page of a snapshot goes by: all hosts, the warm targets of its project, and the snapshots that the
-    deployment has in its account, which is in `region`.
+    """What else a page of a snapshot goes by: all hosts, its project's warm targets, and what the deployment has in its
+    account, in `region`.
     """
 
     hosts: tuple[Host, ...]
     targets: tuple[WarmTarget, ...]
-    cloud_snapshots: tuple[Resource, ...] = ()
+    resources: tuple[Resource, ...] = ()
     region: str | None = None
 
 
@@ -56,8 +56,9 @@ def snapshot_page(row: Snapshot, *, latest: bool, among: Surroundings) -> dict[s
 
 
 def _in_the_cloud(row: Snapshot, among: Surroundings) -> Iterator[dict[str, object]]:
-    for kept in among.cloud_snapshots:
-        if kept.bundle_id == row.bundle_id and kept.cloud_id is not None:
+    for kept in among.resources:
+        finished = kept.cloud_id is not None and kept.deadline_ns is None
+        if kept.bundle_id == row.bundle_id and kept.purpose is Purpose.KEEP and finished:
             yield {
                 "where": "cloud",
                 "id": kept.cloud_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.domain.cloud import ResourceKind
+from app.domain.cloud import Resource, ResourceKind
 from app.domain.reach import Reachable, reach
 from app.domain.snapshot import Snapshot
 from app.domain.snapshot_page import Surroundings, snapshot_page
@@ -45,7 +45,14 @@ def pages(ports: Ports, project_id: str, found: Sequence[Version]) -> list[Answe
     among = Surroundings(
         hosts=ports.hosts.list(),
         targets=ports.warm.list(project_id),
-        cloud_snapshots=ports.resources.living(ResourceKind.SNAPSHOT),
+        resources=_resources(ports, found),
         region=ports.region,
     )
     return [snapshot_page(row, latest=latest, among=among) for row, latest in found]
+
+
+def _resources(ports: Ports, found: Sequence[Version]) -> tuple[Resource, ...]:
+    """Those of one bundle, or of all: one question either way."""
+    if len(found) == 1:
+        return ports.resources.of_bundle(found[0].row.bundle_id)
+    return ports.resources.living(ResourceKind.SNAPSHOT)

@@ -76,16 +76,18 @@ def test_the_hosts_of_each_kind_are_named() -> None:
 
 
 def test_a_page_says_where_the_copies_are() -> None:
-    def kept(bundle_id: str, cloud_id: str | None) -> Resource:
-        return Resource(
-            token=f"token of {bundle_id}",
-            kind=ResourceKind.SNAPSHOT,
-            purpose=Purpose.KEEP,
-            bundle_id=bundle_id,
-            size_gib=3,
-            cloud_id=cloud_id,
-            made_ns=None if cloud_id is None else 1_000_000_000,
-        )
+    def kept(bundle_id: str, cloud_id: str | None, **more: Any) -> Resource:
+        given: dict[str, Any] = {
+            "token": f"token of {bundle_id}",
+            "kind": ResourceKind.SNAPSHOT,
+            "purpose": Purpose.KEEP,
+            "bundle_id": bundle_id,
+            "size_gib": 3,
+            "cloud_id": cloud_id,
+            "made_ns": None if cloud_id is None else 1_000_000_000,
+            **more,
+        }
+        return Resource(**given)
 
     among = Surroundings(
         hosts=(
@@ -95,10 +97,12 @@ def test_a_page_says_where_the_copies_are() -> None:
             host("lost", alive=False, mounted=("build_1",)),
         ),
         targets=(),
-        cloud_snapshots=(
+        resources=(
             kept("build_2", "snap-2"),
             kept("build_1", "snap-1"),
+            kept("build_1", "snap-3", deadline_ns=7),
             kept("build_1", None),
+            kept("build_1", "vol-1", kind=ResourceKind.VOLUME, purpose=Purpose.READ),
         ),
         region="eu-central-1",
     )
