@@ -69,7 +69,7 @@ def leaked(
     volumes: Sequence[Volume], snapshots: Sequence[CloudSnapshot], owners: Owners
 ) -> tuple[Leak, ...]:
     """All of them that nobody owns, and the rows whose resource is gone."""
-    seen = [*volumes, *snapshots]
+    seen: list[Volume | CloudSnapshot] = [*volumes, *snapshots]
     return (
         *(leak for each in seen if (leak := resource_leak(each, owners)) is not None),
         *_vanished(seen, owners),

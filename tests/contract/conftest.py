@@ -5,16 +5,23 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
 
+from infra.aws.session import Account
 from infra.fakes.clock import ManualClock
 from infra.store import create_store
 from infra.store.tables import METADATA
 from tests.contract import postgres
+from tests.contract.blob_rig import Bucket, bucket_of
 from tests.contract.ebs_rig import Rig
+from tests.contract.moto_server import REGION, moto_server
 from tests.contract.rows import Rows
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
 
 SECRET = b"a deployment's own secret"
 
@@ -57,6 +64,19 @@ def rows(url: str) -> Iterator[Rows]:
     made.check_laws()
     made.check_events()
     store.close()
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Client]:
+    """S3 with an empty account."""
+    with moto_server(tmp_path_factory.mktemp("aws")) as endpoint:
+        yield Account(REGION, endpoint).s3(attempts=1)
+
+
+@pytest.fixture
+def bucket(s3: S3Client, request: pytest.FixtureRequest) -> Bucket:
+    """A bucket of this test's own, and the blobs in it."""
+    return bucket_of(s3, request.node.nodeid)
 
 
 def migrate(url: str) -> None:

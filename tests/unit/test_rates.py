@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.cloud import ResourceKind
 from app.domain.machine import Shape
 from app.domain.money import NS_PER_HOUR, cost_micros, usd_text
-from app.domain.rates import Basis, Commitment, StoragePrice
+from app.domain.rates import Basis, Commitment
 from app.errors import BadRequest, NotFound
 from infra import rates
 from infra.rates.read import MAX_BYTES, MAX_USD_PER_HOUR
@@ -30,11 +29,6 @@ vcpus = 64
 usd_per_hour = 2.5
 begins = 2026-08-01
 ends = 2027-08-01
-
-[storage]
-volume_usd_per_gib_month = 0.0952
-snapshot_usd_per_gib_month = 0.054
-source = "price list of August"
 
 [[price]]
 shape = { vcpus = 1, memory_mib = 1024, disk_gib = 8 }
@@ -198,17 +192,6 @@ def test_an_operators_own_prices_are_read_exactly() -> None:
     assert card.rate(_SMALL, Basis.COMMITTED).micros_per_hour == 100_000
     assert card.commitment is not None
     assert card.commitment.begins_ns == AUGUST_2026_NS
-    assert card.storage == StoragePrice(95_200, 54_000)
-
-
-def test_storage_has_its_price_by_size_and_month() -> None:
-    """List prices of gp3 and of standard snapshots in us-east-1: 0.08 and 0.05 USD."""
-    price = rates.shipped_card("m8i").rates().storage
-    assert price is not None
-    assert price.micros_per_month(ResourceKind.VOLUME, 8) == 640_000
-    assert price.micros_per_month(ResourceKind.SNAPSHOT, 8) == 400_000
-    without = re.sub(r"\[storage\]\n(.+\n)+", "", OWN)
-    assert rates.parse(without.encode(), "card.toml").rates().storage is None
 
 
 def test_the_dearest_run_of_a_card_is_counted_in_63_bits() -> None:
@@ -270,11 +253,6 @@ def test_a_price_that_is_none_is_named(old: str, key: str, bad: str) -> None:
         ("usd_per_hour = 2.5", "usd_per_hour = -2.5", "commitment.usd_per_hour: -2.5 will not do"),
         ("ends = 2027-08-01", "ends = 2026-08-01", "commitment.ends: must be a day after begins"),
         ("ends = 2027-08-01", "ends = 2027-13-01", "is not TOML: "),
-        ("0.0952", "0", "storage.volume_usd_per_gib_month: 0 will not do"),
-        ("0.0952", "100.1", "storage.volume_usd_per_gib_month: 100.1 will not do"),
-        ("0.054", '"0.054"', 'storage.snapshot_usd_per_gib_month: "0.054" will not do'),
-        ('source = "price list of August"\n', "", "storage.source: is missing"),
-        ("[storage]", "[stroage]", "stroage: is not known; did you mean storage?"),
         ("[commitment]", "[comitment]", "comitment: is not known; did you mean commitment?"),
         ("basis =", "comment = 1\nbasis =", "comment: is not known"),
     ],
