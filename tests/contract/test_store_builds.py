@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.account import Receipt
 from app.domain.fork import EndReason
-from app.domain.snapshot import Build, BuildError, BuildState
+from app.domain.snapshot import Build, BuildError, BuildState, Origin
 from app.errors import Conflict, NotFound
 from infra.store.builds import MAX_LINE_BYTES, MAX_LINES
 from tests import builders as a
@@ -25,6 +25,22 @@ def test_a_build_is_read_as_it_was_started(rows: Rows) -> None:
     assert rows.store.builds.of_run(build.run_id) == build
     assert rows.store.builds.of_run("run_none") is None
     assert rows.store.builds.find("build_none") is None
+
+
+def test_what_a_build_makes_anew_is_kept_with_it(rows: Rows) -> None:
+    """In full: the version may be deleted before the build has ended."""
+    origin = Origin("task-suite@3", str(a.KEY), {"image": "1" * 64, "kernel": "2" * 64})
+    build, run, template = a.build()
+    rows.store.builds.start(replace(build, origin=origin), run, template, None)
+    found = rows.store.builds.find(build.build_id)
+    assert found is not None
+    assert found.origin == origin
+    candidate = a.candidate(made_of={"image": "3" * 64})
+    rows.store.builds.advance(build.build_id, BuildState.BUILDING)
+    rows.store.builds.frozen(build.build_id, candidate)
+    found = rows.store.builds.find(build.build_id)
+    assert found is not None
+    assert found.candidate == candidate
 
 
 def test_a_build_is_started_once_for_a_key(rows: Rows) -> None:
