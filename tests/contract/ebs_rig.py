@@ -61,7 +61,8 @@ class Zone:
         return True
 
     def snapshotted(self, snapshot_id: str, volume_id: str) -> None:
-        assert volume_id not in self.mounts.values(), "a snapshot of what is mounted may be torn"
+        attached = {attached for attached, _ in self.shows_ns}
+        assert volume_id not in attached, "a snapshot of what a host may still write may be torn"
         shutil.copytree(self.bytes_of(volume_id), self.bytes_of(snapshot_id))
 
     def deleted(self, cloud_id: str) -> None:
@@ -190,9 +191,9 @@ class Rig:
             zone=lambda: ZONE,
         )
 
-    def stage(self, host: str = "i-1", state: bytes = b"state") -> Path:
+    def stage(self, host: str = "i-1", memory: bytes = b"memory" * 1000) -> Path:
         directory = self.process(host).staging(self.bundle_id)
-        make(directory, memory_img=b"memory" * 1000, state_bin=state)
+        make(directory, memory_img=memory, state_bin=b"state")
         return directory
 
     def stored(self) -> None:

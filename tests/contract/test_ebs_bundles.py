@@ -74,9 +74,9 @@ def test_everything_of_it_says_whose_it_is(rig: Rig) -> None:
 # Storing
 
 
-def not_stored(rig: Rig) -> EnvironmentFault:
+def not_stored(rig: Rig, memory: bytes = b"memory") -> EnvironmentFault:
     """What storing raises; nothing of it is left, and what is staged is as it was."""
-    staged = rig.stage()
+    staged = rig.stage(memory=memory)
     before = {file.name: file.read_bytes() for file in staged.iterdir()}
     with pytest.raises(EnvironmentFault) as found:
         rig.process().store(rig.bundle_id)
@@ -93,19 +93,22 @@ def test_a_staged_bundle_that_does_not_hold_is_not_stored(rig: Rig) -> None:
     assert "create_volume" not in rig.cloud.calls
 
 
-def test_what_comes_back_from_the_store_is_checked_before_it_is_stored(
+def test_every_chunk_that_comes_back_is_checked_before_it_is_stored(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = rig.zone.snapshotted
+    keep, large = rig.zone.snapshotted, bytes(34 << 20)
 
     def spoilt(snapshot_id: str, volume_id: str) -> None:
         keep(snapshot_id, volume_id)
-        (rig.zone.bytes_of(snapshot_id) / "files" / "memory.img").write_bytes(b"memorx" * 1000)
+        memory = rig.zone.bytes_of(snapshot_id) / "files" / "memory.img"
+        with memory.open("r+b") as file:  # beyond what a first fork needs
+            file.seek(len(large) - 1)
+            file.write(b"x")
 
     monkeypatch.setattr(rig.zone, "snapshotted", spoilt)
-    fault = not_stored(rig)
+    fault = not_stored(rig, large)
     assert fault.kind is FailureKind.SNAPSHOT_CORRUPT
-    assert fault.evidence["file"] == "memory.img"
+    assert (fault.evidence["file"], fault.evidence["chunk"]) == ("memory.img", 16)
     monkeypatch.undo()
     rig.process().store(rig.bundle_id)
     rig.check_warm("i-1")
@@ -180,6 +183,17 @@ def test_what_a_machine_runs_on_is_not_given_up(rig: Rig) -> None:
     bundles.delete(rig.bundle_id)
     rig.check_nothing_left()
     assert bundles.known() == ()
+
+
+def test_what_is_on_its_way_out_is_not_mounted_again(rig: Rig) -> None:
+    rig.stored()
+    (before,) = rig.volumes()
+    rig.cloud.fail_next("detach", Trouble.DIED)
+    with pytest.raises(Died):
+        rig.process().evict(rig.bundle_id)
+    rig.process().mount(rig.bundle_id)
+    rig.check_warm("i-1")
+    assert before not in rig.volumes()
 
 
 def test_the_only_copy_is_not_given_up(rig: Rig) -> None:
