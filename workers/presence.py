@@ -1,7 +1,8 @@
 """This worker process as others see it: a row with a heartbeat, a pulse for its supervisor, and its end when it drains.
 
 Between a drain that is asked for and the end lies whatever the process holds: commands that run, forks that are held,
-a template that is being built. Their channels and their way out are in this process, so it stays for them.
+a template that is being built, a candidate that is being stored. Their channels and their way out are in this process,
+so it stays for them.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class Presence:
         """Nothing is brought up, so nothing is claimed any more: what the rows say then stays so."""
         bench = self._bench
         if not bench.brings_up_nothing or bench.stopping.is_set():
+            return False
+        if not bench.settling.is_idle:
             return False
         held = bench.ports.attempts.held_by(bench.host.host_id)
         return all(each.attempt.claim != bench.host.claim for each in held)

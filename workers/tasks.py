@@ -18,6 +18,7 @@ from app.flow import collect, fork, place, stop, template, verify
 from app.flow import exec as held_exec
 from app.ports import HostPorts, Ports
 from infra.queue import CeleryBells, Task
+from workers.apart import Apart
 from workers.gate import Gate
 from workers.turns import Turns
 from workers.watch import Ringer
@@ -44,6 +45,7 @@ class Workbench:
     forks: Gate
     builds: Gate
     turns: Turns = field(default_factory=Turns)
+    settling: Apart = field(default_factory=Apart)
     mounts_wanted: threading.Event = field(default_factory=threading.Event)
     draining: threading.Event = field(default_factory=threading.Event)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -79,7 +81,7 @@ def register(app: Celery, bench: Workbench) -> None:
 
     @app.task(name=Task.VERIFY.value)
     def _verify(build_id: str) -> None:
-        verify.verify(ports, host, build_id)
+        bench.settling.begin(build_id, lambda: settle_apart(bench, build_id))
 
     @app.task(name=Task.EXEC.value)
     def _exec(exec_id: str) -> None:
@@ -126,3 +128,11 @@ def build_apart(bench: Workbench, build_id: str) -> None:
         bench.builds.run(lambda: _build_unless_leaving(bench, build_id))
     except PromigenceError as error:
         log.warning("build_interrupted", build_id=build_id, code=error.code, error=error.message)
+
+
+def settle_apart(bench: Workbench, build_id: str) -> None:
+    """Storing a candidate may take minutes; what a crash interrupts, the next bell goes on with."""
+    try:
+        verify.verify(bench.ports, bench.host, build_id)
+    except PromigenceError as error:
+        log.warning("settling_interrupted", build_id=build_id, code=error.code, error=error.message)

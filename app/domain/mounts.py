@@ -10,7 +10,7 @@ from app.errors import EnvironmentFault
 # Pauses between two tries double from the first to the longest.
 FIRST_PAUSE_NS = 2 * NS_PER_SECOND
 LONGEST_PAUSE_NS = 60 * NS_PER_SECOND
-# A failed mount is the failure of the forks that waited for it; one that comes later waits for the next try.
+# A failed mount is the failure of the forks that waited when it began; one that came later waits for the next try.
 A_MOMENT_NS = 10 * NS_PER_SECOND
 # For so long other hosts are told of it, who keep the bundle warm in this one's place.
 TOLD_NS = 120 * NS_PER_SECOND
@@ -29,9 +29,9 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """Whose forks may be claimed: their bundle is mounted, or they waited already when its mount failed.
+    """Whose forks may be claimed: their bundle is mounted, or they waited already when a mount of it began that failed.
 
-    `failed` says how long ago that was, in ns.
+    `failed` says how long ago it began, in ns.
     """
 
     mounted: frozenset[str]
@@ -42,22 +42,24 @@ class Claimable:
 class MountTry:
     """The last try to mount a bundle that was not mounted since. `fault` None: it goes on, or ended without a word.
 
-    `waits`: nothing is wrong with the bundle, there is no room for it, so that nobody fails for it.
+    `began_ns` and `ended_ns` (the latter the beginning of one that goes on) are the host's boot-time clock. `waits`:
+    nothing is wrong with the bundle, there is no room for it, so that nobody fails for it.
     """
 
     tries: int
-    boot_ns: int
+    began_ns: int
+    ended_ns: int
     fault: EnvironmentFault | None = None
     waits: bool = False
 
     def may_be_repeated(self, now_ns: int) -> bool:
         pause_ns = min(FIRST_PAUSE_NS << min(self.tries - 1, 16), LONGEST_PAUSE_NS)
-        return now_ns >= self.boot_ns + pause_ns
+        return now_ns >= self.ended_ns + pause_ns
 
     def fails_forks(self, now_ns: int) -> bool:
         failed = self.fault is not None and not self.waits
-        return failed and now_ns <= self.boot_ns + A_MOMENT_NS
+        return failed and now_ns <= self.ended_ns + A_MOMENT_NS
 
     def is_young(self, now_ns: int) -> bool:
         """Whether others are told of it still; then it is forgotten, and the pauses begin anew."""
-        return now_ns <= self.boot_ns + TOLD_NS
+        return now_ns <= self.ended_ns + TOLD_NS

@@ -18,10 +18,6 @@ BREAKS_IN_A_ROW = 3
 # Pauses between self-tests double from the first to the longest, and begin anew once a fork was handed over again.
 FIRST_PAUSE_NS = 10 * NS_PER_SECOND
 LONGEST_PAUSE_NS = 600 * NS_PER_SECOND
-_SELF_TEST = "selftest-"
-
-# How long a self-test's machine may live at most.
-SELF_TEST_NS = 120 * NS_PER_SECOND
 
 # Until its fork is handed over, a machine is in nobody's hands but the host's.
 COMING_UP = frozenset({Phase.RESTORE, Phase.BARRIER, Phase.CONTRACT})
@@ -119,20 +115,3 @@ def judge(
 def pause_ns(tests: int) -> int:
     """How long to wait for the next self-test after so many since a fork was handed over."""
     return int(min(FIRST_PAUSE_NS << min(tests, 16), LONGEST_PAUSE_NS))
-
-
-def self_test_name(ends_boot_ns: int, token: str) -> str:
-    """The name of a self-test's machine, which no row owns: it says itself until when it may live."""
-    return f"{_SELF_TEST}{ends_boot_ns}-{token}"
-
-
-def self_test_goes_on(name: str, now_boot_ns: int) -> bool:
-    """Whether a machine is a self-test's whose time is not over; one of an earlier boot of the host's is over."""
-    ends_ns = self_test_ends(name)
-    return ends_ns is not None and now_boot_ns < ends_ns <= now_boot_ns + SELF_TEST_NS
-
-
-def self_test_ends(name: str) -> int | None:
-    """When its keeper ends it, by its host's boot-time clock; None for any other machine."""
-    told = name.removeprefix(_SELF_TEST).partition("-")[0]
-    return int(told) if name.startswith(_SELF_TEST) and told.isdecimal() else None

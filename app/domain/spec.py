@@ -45,10 +45,7 @@ def targets(spec: RunSpec, definition: Definition) -> tuple[str, ...]:
 
 def command(claimed: Claimed, spec: ExecSpec, generation: str, allowed: tuple[str, ...]) -> Command:
     """A command with the environment that every command in a fork sees; ours cannot be overridden."""
-    env = {
-        **dict(claimed.fork.env),
-        **dict(spec.env),
-        **_proxies(allowed),
+    ours = {
         "PROMIGENCE_RUN_ID": claimed.run.run_id,
         "PROMIGENCE_FORK_ID": claimed.fork.fork_id,
         "PROMIGENCE_FORK_INDEX": str(claimed.fork.index),
@@ -56,6 +53,26 @@ def command(claimed: Claimed, spec: ExecSpec, generation: str, allowed: tuple[st
         "PROMIGENCE_KEY": claimed.fork.key or "",
         "PROMIGENCE_GENERATION": generation,
     }
+    return _command(spec, allowed, {**dict(claimed.fork.env), **dict(spec.env)}, ours)
+
+
+def trial_command(spec: ExecSpec, name: str, generation: str, allowed: tuple[str, ...]) -> Command:
+    """The same in a machine of our own, which is of no run: it is its only fork."""
+    ours = {
+        "PROMIGENCE_RUN_ID": "",
+        "PROMIGENCE_FORK_ID": name,
+        "PROMIGENCE_FORK_INDEX": "0",
+        "PROMIGENCE_FORK_COUNT": "1",
+        "PROMIGENCE_KEY": "",
+        "PROMIGENCE_GENERATION": generation,
+    }
+    return _command(spec, allowed, dict(spec.env), ours)
+
+
+def _command(
+    spec: ExecSpec, allowed: tuple[str, ...], theirs: dict[str, str], ours: dict[str, str]
+) -> Command:
+    env = {**theirs, **_proxies(allowed), **ours}
     return Command(
         argv=spec.argv,
         timeout_ns=spec.timeout_ns,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 
 from app.domain.fork import Outcome
+from app.domain.machine import CommandEnd, tail
 from app.domain.run import ExecSpec, Fork
 from app.domain.snapshot import BuildError, Definition
+from app.errors import EnvironmentFault
 
 
 def verdict(definition: Definition, forks: tuple[Fork, ...]) -> BuildError | None:
@@ -36,6 +38,31 @@ def verdict(definition: Definition, forks: tuple[Fork, ...]) -> BuildError | Non
         )
     code = "build_capped" if bad.outcome is Outcome.CAPPED else "build_cancelled"
     return BuildError(code, f"a verification fork ended {bad.outcome}", check="verification")
+
+
+def failed_proof(definition: Definition, end: CommandEnd) -> BuildError | None:
+    """What the own test in a fork of the stored bundle says; None when it passed."""
+    if end.exit_code == 0 and not end.timed_out:
+        return None
+    how = "ran past its time limit" if end.timed_out else f"ended with exit code {end.exit_code}"
+    return BuildError(
+        "snapshot_refused",
+        f"in a fork of what was stored the snapshot's own test {how}, though it passed before that",
+        check="proof",
+        output=(tail(end.stdout) + tail(end.stderr))[-8192:],
+        reproduce=f"in a machine of this image, after its set-up: {shown(definition.test)}",
+    )
+
+
+def not_proved(definition: Definition, fault: EnvironmentFault) -> BuildError:
+    """No fork of the stored bundle came as far as its test."""
+    return BuildError(
+        "snapshot_refused",
+        f"no fork of what was stored could be proved ({fault.kind.value}): {fault.message}",
+        check="proof",
+        output=str(fault.evidence)[:8192],
+        reproduce=shown(definition.test),
+    )
 
 
 def _refused_by_test(bad: Fork, passed: int, count: int, test: str) -> BuildError:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsound
 from app.domain.failure import Phase
 from app.domain.ledger import START_WINDOW_NS
-from app.domain.machine import Deadline, tail
+from app.domain.machine import Bundle, Deadline, tail
 from app.domain.measure import Step as Measured
 from app.domain.run import Claimed, ExecPurpose, ExecSpec
 from app.domain.spec import command, targets
@@ -82,15 +82,20 @@ def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
 
 def _restore(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     attempt = claimed.attempt
-    unmounted = host.mounts.fault_of(claimed.fork.bundle_id)
-    if unmounted is not None:
-        raise unmounted
-    bundle = host.bundles.open(claimed.fork.bundle_id)
+    bundle = _opened(host, claimed.fork.bundle_id)
     deadline = Deadline(attempt.deadline_boot_ns, attempt.opened_boot_ns + START_WINDOW_NS)
     began_ns = ports.clock.boot_ns()
     host.machines.restore(attempt.attempt_id, bundle, deadline)
     ports.measures.took(Measured.RESTORE, ports.clock.boot_ns() - began_ns)
     return claimed
+
+
+def _opened(host: HostPorts, bundle_id: str) -> Bundle:
+    """What is not here could not be mounted a moment ago, and that is the reason."""
+    try:
+        return host.bundles.open(bundle_id)
+    except EnvironmentFault as fault:
+        raise (host.mounts.fault_of(bundle_id) or fault) from None
 
 
 def _barrier(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 
 from app.domain.leak import GRACE_NS, Leak, LeakKind, Trace, is_old_enough
-from app.domain.quarantine import self_test_goes_on
+from app.domain.trial import trial_goes_on
 from app.errors import Unavailable
 from app.flow._claimed import ring_after
 from app.ports import HostPorts, Ports
@@ -27,7 +27,7 @@ def on_host(ports: Ports, host: HostPorts, traces: Traces) -> frozenset[Leak]:
     in_use = owned | {
         each
         for each in _owners(seen, names) - owned
-        if self_test_goes_on(each, now_ns) or _is_open(ports, each)
+        if trial_goes_on(each, now_ns) or _is_open(ports, each)
     }
     # Whatever is mounted in a directory goes before it, or the directory's removal would go on into it.
     busy = {trace.owner for trace in seen if trace.leak.kind is LeakKind.MOUNT}

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
-import uuid
 from dataclasses import dataclass
 from itertools import islice
 
-from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsound
-from app.domain.ledger import START_WINDOW_NS
-from app.domain.machine import Bundle, Deadline, Identity, RestoreKey
-from app.domain.placement import slots_for
-from app.domain.quarantine import SELF_TEST_NS, Quarantine, self_test_name
-from app.errors import EnvironmentFault, FailureKind
+from app.domain.machine import RestoreKey
+from app.domain.quarantine import Quarantine
+from app.errors import EnvironmentFault
+from app.flow._trial import brought_up
 from app.ports import HostPorts, Ports
-
-STEP_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +23,7 @@ class SelfTest:
 def run(ports: Ports, host: HostPorts) -> SelfTest | None:
     """Test this host if that is due; None if it is not. Takes as long as bringing up two machines at most.
 
-    It costs no run anything: the machine has a deadline of its own, and its name says when that is, so that a reaper
-    leaves it alone until then and no crash leaves it for longer.
+    What is free on this host stays free meanwhile: no fork is placed here.
     """
     begun = ports.hosts.begin_test(host.host_id)
     if begun is None:
@@ -76,58 +69,8 @@ def _fault_of(ports: Ports, host: HostPorts, bundle_id: str | None) -> Environme
         if bundle_id is None:
             host.machines.prove()
         else:
-            _bring_up(ports, host, host.bundles.open(bundle_id))
+            with brought_up(ports, host, host.bundles.open(bundle_id)):
+                pass
     except EnvironmentFault as fault:
         return fault
     return None
-
-
-def _bring_up(ports: Ports, host: HostPorts, bundle: Bundle) -> None:
-    """Restore, barrier, contract; then nothing of the machine is left, whatever happened."""
-    _need_room(ports, host, bundle)
-    now_ns = ports.clock.boot_ns()
-    deadline = Deadline(now_ns + SELF_TEST_NS, now_ns + START_WINDOW_NS)
-    name = self_test_name(deadline.boot_ns, secrets.token_hex(6))
-    try:
-        host.machines.restore(name, bundle, deadline)
-        _barrier(ports, host, name, bundle)
-        _contract(ports, host, name, bundle)
-    finally:
-        host.machines.kill(name)
-        host.guest.close(name)
-        host.machines.forget(name)
-
-
-def _need_room(ports: Ports, host: HostPorts, bundle: Bundle) -> None:
-    """What runs here goes on, and a test takes none of its room. What is free stays free: no fork is placed here."""
-    for row in ports.hosts.list():
-        if row.host_id == host.host_id and slots_for(bundle.shape, row, free=True) < 1:
-            raise EnvironmentFault(
-                FailureKind.NO_CAPACITY, "there is no room for it beside the forks that go on here"
-            )
-
-
-def _barrier(ports: Ports, host: HostPorts, name: str, bundle: Bundle) -> None:
-    told = Identity(
-        fork_id=name,
-        hostname=name,
-        generation=str(uuid.uuid4()),
-        machine_id=secrets.token_hex(16),
-        nonce=secrets.token_hex(16),
-        entropy=secrets.token_bytes(64),
-        wall_ns=ports.clock.wall_ns(),
-    )
-    began = ports.clock.boot_ns()
-    host.guest.attach(name)
-    awake = host.guest.wake(name, told, STEP_TIMEOUT_S)
-    seconds = (ports.clock.boot_ns() - began) / 1e9
-    refuse_unsound(at_barrier(awake, told, bundle.boot_id, seconds))
-
-
-def _contract(ports: Ports, host: HostPorts, name: str, bundle: Bundle) -> None:
-    marker = secrets.token_hex(16)
-    began = ports.clock.boot_ns()
-    host.guest.open(name, STEP_TIMEOUT_S)
-    probe = host.guest.probe(name, marker, marker_exit(marker), STEP_TIMEOUT_S)
-    seconds = (ports.clock.boot_ns() - began) / 1e9
-    refuse_unsound(on_channel(probe, marker, bundle.disk_id, (), seconds))

@@ -1,18 +1,41 @@
-"""A build's verification forks have ended: store the candidate, or refuse it and keep nothing of it."""
+"""A build's verification forks have ended: store the candidate and prove what was stored, or keep nothing of it."""
 
 from __future__ import annotations
 
 from app.domain.instant import instant
+from app.domain.machine import Bundle, tail
 from app.domain.run import Fork, RunState
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
-from app.domain.verdict import shown, verdict
-from app.errors import EnvironmentFault
+from app.domain.verdict import failed_proof, not_proved, shown, verdict
+from app.errors import EnvironmentFault, FailureKind
+from app.flow._trial import brought_up, run
 from app.ids import new_id
 from app.ports import HostPorts, Ports
 
+PROOF_TRIES = 2
+# The step of a build whose proof found no room: what came before it is done and was said.
+WAITS = "wait"
+
+
+class Refused(Exception):
+    """The candidate could not be stored, or what was stored is not what it was."""
+
+    def __init__(self, error: BuildError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class NoRoomYet(Exception):
+    """There is no room on this host for the proof; the bell rings again."""
+
 
 def verify(ports: Ports, host: HostPorts, build_id: str) -> None:
-    """Settle a build whose run has ended. Twice is safe. Runs on the host that holds the candidate."""
+    """Settle a build whose run has ended. Twice is safe, and after a crash the next call goes on. Runs on the host that
+    holds the candidate.
+
+    Where bundles are stored elsewhere this takes minutes: storing, restoring from there, and the proof that one more
+    fork, of what was stored, passes the snapshot's own test. A call that finds no room for that one settles nothing.
+    """
     build = ports.builds.find(build_id)
     if build is None or build.state.final:
         return
@@ -47,11 +70,15 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
     if candidate is None:
         return
     working_set_bytes = host.bundles.record(build.build_id)
+    proof: dict[str, object] = {}
     try:
-        bundle = host.bundles.store(build.build_id)
-    except EnvironmentFault as fault:
-        error = BuildError(fault.kind.value, f"storing failed: {fault.message}", check="store")
-        _refuse(ports, host, build, error)
+        bundle = _stored(ports, host, build, candidate)
+        if host.bundles.stores_elsewhere:
+            proof = {"proof": _proved(ports, host, build, bundle)}
+    except NoRoomYet:
+        return
+    except Refused as refused:
+        _refuse(ports, host, build, refused.error)
         return
     definition = build.definition
     snapshot = ports.builds.accept(
@@ -67,7 +94,7 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
             boot_id=candidate.boot_id,
             disk_id=candidate.disk_id,
             size_bytes=candidate.size_bytes,
-            evidence=_evidence(forks),
+            evidence={**_evidence(forks), **proof},
             provenance={
                 **_provenance(ports, build, candidate),
                 "working_set_bytes": working_set_bytes,
@@ -76,6 +103,76 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
         ),
     )
     ports.builds.say(build.build_id, "verified", f"stored as {snapshot.ref}")
+
+
+def _stored(ports: Ports, host: HostPorts, build: Build, candidate: Candidate) -> Bundle:
+    if not host.bundles.stores_elsewhere or build.step == WAITS:
+        return _store(host, build)
+    ports.builds.say(build.build_id, "store", f"storing {candidate.size_bytes >> 20} MiB")
+    began_ns = ports.clock.boot_ns()
+    bundle = _store(host, build)
+    took = _seconds(ports, began_ns)
+    done = f"stored, and restored from there with every chunk checked, in {took} s"
+    ports.builds.say(build.build_id, "store", done)
+    return bundle
+
+
+def _store(host: HostPorts, build: Build) -> Bundle:
+    try:
+        return host.bundles.store(build.build_id)
+    except EnvironmentFault as fault:
+        message = f"storing failed: {fault.message}"
+        raise Refused(BuildError(fault.kind.value, message, check="store")) from fault
+
+
+def _proved(ports: Ports, host: HostPorts, build: Build, bundle: Bundle) -> dict[str, object]:
+    """What was stored gives forks that pass the snapshot's own test; what one more of them showed.
+
+    A fault of the environment is tried once more: it may be this host's at that moment. Raises Refused, NoRoomYet.
+    """
+    for left in reversed(range(PROOF_TRIES)):
+        try:
+            return _proof(ports, host, build, bundle)
+        except EnvironmentFault as fault:
+            if fault.kind is FailureKind.NO_CAPACITY:
+                _wait(ports, build, fault.message)
+                raise NoRoomYet from fault
+            ports.builds.say(build.build_id, "prove", f"{fault.kind.value}: {fault.message}")
+            if not left:
+                raise Refused(not_proved(build.definition, fault)) from fault
+    raise AssertionError("one try returned or raised")
+
+
+def _proof(ports: Ports, host: HostPorts, build: Build, bundle: Bundle) -> dict[str, object]:
+    definition = build.definition
+    began_ns = ports.clock.boot_ns()
+    with brought_up(
+        ports,
+        host,
+        bundle,
+        hooks=definition.on_fork,
+        allowed=definition.egress,
+        runs_ns=definition.test.timeout_ns,
+    ) as trial:
+        up_s = _seconds(ports, began_ns)
+        ports.builds.say(build.build_id, "prove", f"a fork of what was stored came up in {up_s} s")
+        end = run(host, trial, "test", definition.test)
+    error = failed_proof(definition, end)
+    if error is not None:
+        raise Refused(error)
+    test_s = round(end.duration_ns / 1e9, 3)
+    ports.builds.say(build.build_id, "prove", f"its test passed in {test_s} s")
+    return {"came_up_seconds": up_s, "test_seconds": test_s, "stdout_tail": tail(end.stdout)}
+
+
+def _wait(ports: Ports, build: Build, why: str) -> None:
+    """Its bell rings again in a second; that it waits is said once."""
+    if build.step != WAITS:
+        ports.builds.say(build.build_id, WAITS, f"the proof waits: {why}")
+
+
+def _seconds(ports: Ports, began_ns: int) -> float:
+    return round((ports.clock.boot_ns() - began_ns) / 1e9, 3)
 
 
 def _evidence(forks: tuple[Fork, ...]) -> dict[str, object]:

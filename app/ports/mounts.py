@@ -45,8 +45,9 @@ class Mounts:
         with self._lock:
             if not self._may_begin(bundle_id, now_ns):
                 return False
-            before = self._tries.get(bundle_id, MountTry(0, now_ns))
-            self._tries[bundle_id] = replace(before, tries=before.tries + 1, boot_ns=now_ns)
+            before = self._tries.get(bundle_id, MountTry(0, now_ns, now_ns))
+            again = replace(before, tries=before.tries + 1, began_ns=now_ns, ended_ns=now_ns)
+            self._tries[bundle_id] = again
             self._under_way.add(bundle_id)
             return True
 
@@ -65,8 +66,8 @@ class Mounts:
     ) -> None:
         """It is not. `waits`: for want of room, which no fork fails for."""
         with self._lock:
-            before = self._tries.get(bundle_id, MountTry(1, now_ns))
-            self._tries[bundle_id] = MountTry(before.tries, now_ns, fault, waits)
+            begun = self._tries.get(bundle_id, MountTry(1, now_ns, now_ns))
+            self._tries[bundle_id] = replace(begun, ended_ns=now_ns, fault=fault, waits=waits)
             young = {name: last for name, last in self._tries.items() if last.is_young(now_ns)}
             self._tries = young
 
@@ -74,7 +75,7 @@ class Mounts:
         """What may be forked from now, of what is mounted; to be asked with `claims` held."""
         with self._lock:
             failed = {
-                bundle_id: max(0, now_ns - last.boot_ns)
+                bundle_id: max(0, now_ns - last.began_ns)
                 for bundle_id, last in self._tries.items()
                 if last.fails_forks(now_ns) and bundle_id not in self._under_way
             }

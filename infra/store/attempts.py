@@ -212,7 +212,7 @@ def _coming_up(at: Connection, host_id: str) -> int:
 
 
 def _allowed(of: Claimable | None, now_ns: int) -> ColumnElement[bool]:
-    """Forks of what is mounted, and those that waited when their bundle's mount failed."""
+    """Forks of what is mounted, and those that waited when a mount of their bundle began that failed."""
     if of is None:
         return true()
     waited = (

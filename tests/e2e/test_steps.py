@@ -17,8 +17,9 @@ from sqlalchemy import update
 from app.domain.fork import EndReason, ForkState
 from app.domain.leak import LeakKind
 from app.domain.machine import BootImage, Deadline
-from app.domain.quarantine import Quarantine, self_test_name
+from app.domain.quarantine import Quarantine
 from app.domain.run import Exec, ExecState
+from app.domain.trial import trial_name
 from app.errors import FailureKind
 from app.flow import debug, hold, selftest
 from app.ports import Images
@@ -283,7 +284,7 @@ def test_machines_that_no_row_owns_are_ended_and_one_at_work_is_not(live: Live, 
     unowned = machines.restore("att_unowned", bundle, deadline)
     homeless = machines.restore("att_homeless", bundle, deadline)
     shutil.rmtree(root / "att_homeless")
-    testing = machines.restore(self_test_name(deadline.boot_ns, "ab12"), bundle, deadline)
+    testing = machines.restore(trial_name(now_ns, deadline.boot_ns, "ab12"), bundle, deadline)
 
     counted: list[LeakKind] = []
     traces = HostTraces(root.parent, Path("keeper"))

@@ -33,6 +33,7 @@ from app.ports.bundle import Limits
 from infra.blobs import FolderBlobs
 from infra.fakes.bells import Bell, FakeBells
 from infra.fakes.clock import ManualClock
+from infra.fakes.disk import FakeDisk
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import RESTORE_KEY, FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import World
@@ -59,9 +60,22 @@ class Hears:
 
 
 class Stage:
-    """One control plane and some hosts. `ring` drains the queue; `run_for` lets time pass."""
+    """One control plane and some hosts. `ring` drains the queue; `run_for` lets time pass.
 
-    def __init__(self, tmp_path: Path, *, hosts: int = 1, slots: int = 100) -> None:
+    `elsewhere`: what is stored is no host's own, and each mounts `mounts_max` bundles at most.
+    """
+
+    def __init__(
+        self,
+        tmp_path: Path,
+        *,
+        hosts: int = 1,
+        slots: int = 100,
+        elsewhere: bool = False,
+        mounts_max: int = 16,
+    ) -> None:
+        self._elsewhere = tmp_path / "elsewhere" if elsewhere else None
+        self._mounts_max = mounts_max
         self.clock = ManualClock()
         self.bells = FakeBells()
         self.stores = create_store("sqlite://", key_secret=b"k" * 32, now_ns=self.clock.wall_ns)
@@ -87,13 +101,21 @@ class Stage:
             claim=f"{host_id}/1",
             machines=FakeMachines(world, host_id, keys=keys),
             guest=FakeGuest(world),
-            bundles=FakeBundles(tmp_path / "bundles"),
+            bundles=self._bundles(host_id, tmp_path / "bundles"),
             forks_at_once=1000,
+            mounts_max=self._mounts_max,
+            disk=FakeDisk(),
+            disk_reserve_bytes=2 << 30,
         )
         self.worlds[host_id], self.hosts[host_id] = world, host
         self.ports.hosts.register(host.machines.fingerprint(), slots)
         self.ports.hosts.heartbeat(host_id, ())
         return host
+
+    def _bundles(self, host_id: str, folder: Path) -> FakeBundles:
+        if self._elsewhere is None:
+            return FakeBundles(folder)
+        return FakeBundles(folder / host_id, self._elsewhere)
 
     @property
     def world(self) -> World:

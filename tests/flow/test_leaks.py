@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from app.domain.leak import GRACE_NS, REMEDIES, Leak, LeakKind, Trace
-from app.domain.quarantine import SELF_TEST_NS, self_test_name
 from app.domain.run import ExecState
+from app.domain.trial import TRIAL_NS, trial_name
 from app.errors import Unavailable
 from app.flow import hold, leaks
 from infra.fakes.traces import FakeTraces
@@ -139,10 +139,10 @@ def test_what_is_young_stays(suite: Stage, floor: FakeTraces) -> None:
 
 
 def test_a_self_test_is_in_use_until_its_time_is_over(suite: Stage, floor: FakeTraces) -> None:
-    name = self_test_name(suite.clock.boot_ns() + SELF_TEST_NS, "ab12")
+    name = trial_name(suite.clock.boot_ns(), suite.clock.boot_ns() + TRIAL_NS, "ab12")
     lay(floor, LeakKind.PROCESS, name)
     assert turns(suite, floor) == []
-    suite.clock.advance(SELF_TEST_NS / 1e9)
+    suite.clock.advance(TRIAL_NS / 1e9 + 1)
     assert turns(suite, floor) == [LeakKind.PROCESS]
 
 

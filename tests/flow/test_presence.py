@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import suppress
 from typing import cast
 
@@ -81,6 +82,28 @@ def test_who_was_let_in_before_the_drain_is_waited_for(
         assert told == []
 
     assert bench.forks.run(inside)
+    here.beat()
+    assert told == [(os.getpid(), signal.SIGTERM)]
+
+
+def test_a_candidate_that_is_being_stored_is_waited_for(
+    suite: Stage, bench: Workbench, told: list[tuple[int, int]]
+) -> None:
+    here, begun_it, let_go = begun(bench), threading.Event(), threading.Event()
+
+    def store() -> None:
+        begun_it.set()
+        assert let_go.wait(10)
+
+    assert bench.settling.begin("build_1", store)
+    assert begun_it.wait(10)
+    suite.ports.workers.drain("host0")
+    here.beat()
+    assert told == []
+    let_go.set()
+    for each in threading.enumerate():
+        if each.name == "build_1":
+            each.join(10)
     here.beat()
     assert told == [(os.getpid(), signal.SIGTERM)]
 

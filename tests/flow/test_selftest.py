@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from app.domain.machine import Deadline
-from app.domain.quarantine import SELF_TEST_NS, Quarantine, self_test_goes_on, self_test_name
+from app.domain.money import NS_PER_SECOND
+from app.domain.quarantine import Quarantine
+from app.domain.trial import TRIAL_NS, trial_goes_on, trial_name
 from app.errors import FailureKind
 from app.flow import selftest
 from infra.fakes.machines import RESTORE_KEY
@@ -170,38 +172,40 @@ def test_what_waits_for_a_host_that_goes_out_is_taken_by_another(
     assert {each["host"] for each in page["environment_failures"]} == {"host0"}
 
 
-def test_a_self_tests_machine_says_itself_until_when_it_may_live() -> None:
-    name = self_test_name(5 + SELF_TEST_NS, "ab12")
-    assert self_test_goes_on(name, 5)
-    assert not self_test_goes_on(name, 5 + SELF_TEST_NS)
-    assert not self_test_goes_on(name, 4)  # of an earlier boot of its host, whose clock began anew
-    assert not self_test_goes_on("att_1", 5)
-    assert not self_test_goes_on("selftest-x-ab12", 5)
+def test_a_trials_machine_says_itself_until_when_it_may_live() -> None:
+    begins_ns = 500 * NS_PER_SECOND + 1
+    name = trial_name(begins_ns, begins_ns + TRIAL_NS, "ab12")
+    assert trial_goes_on(name, begins_ns)
+    assert trial_goes_on(name, begins_ns + TRIAL_NS)  # to the second
+    assert not trial_goes_on(name, begins_ns + TRIAL_NS + NS_PER_SECOND)
+    assert not trial_goes_on(name, 20)  # of an earlier boot of its host, whose clock began anew
+    for other in ("att_1", "trial-x-9-ab12", "trial-9-x-ab12", "trial-", "trial-9"):
+        assert not trial_goes_on(other, 9 * NS_PER_SECOND)
 
 
 def test_a_worker_that_dies_in_its_self_test_leaves_a_machine_that_its_keeper_ends(
     suite: Stage,
 ) -> None:
     bundle = suite.host.bundles.open(suite.host.bundles.known()[0])
-    ends_ns = suite.clock.boot_ns() + SELF_TEST_NS
-    name = self_test_name(ends_ns, "ab12")
+    ends_ns = suite.clock.boot_ns() + TRIAL_NS
+    name = trial_name(suite.clock.boot_ns(), ends_ns, "ab12")
     suite.host.machines.restore(name, bundle, Deadline(ends_ns, ends_ns))
     suite.run_for(10)
     assert suite.host.machines.recover(name) is not None
-    suite.clock.advance(SELF_TEST_NS / 1e9)
+    suite.clock.advance(TRIAL_NS / 1e9 + 1)
     suite.world.pump()
     assert suite.host.machines.recover(name) is None
 
 
 def test_the_reaper_leaves_a_self_test_alone_until_its_time_is_over(suite: Stage) -> None:
     bundle = suite.host.bundles.open(suite.host.bundles.known()[0])
-    ends_ns = suite.clock.boot_ns() + SELF_TEST_NS
-    name = self_test_name(ends_ns, "ab12")
+    ends_ns = suite.clock.boot_ns() + TRIAL_NS
+    name = trial_name(suite.clock.boot_ns(), ends_ns, "ab12")
     suite.host.machines.restore(name, bundle, Deadline(ends_ns, ends_ns))
     reaper = host_reaper(suite.ports, suite.host, FakeTraces())
     reaper.turn()
     assert suite.host.machines.known() == (name,)
-    suite.clock.advance(SELF_TEST_NS / 1e9)
+    suite.clock.advance(TRIAL_NS / 1e9 + 1)
     reaper.turn()
     assert suite.host.machines.known() == ()
 

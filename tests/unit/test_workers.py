@@ -10,6 +10,7 @@ import pytest
 from app.errors import Unavailable
 from infra.fakes.bells import FakeBells
 from infra.queue import CeleryBells, celery, host_queue, redis_url, worker_queue
+from workers.apart import Apart
 from workers.gate import Gate
 from workers.liveness import Liveness
 from workers.pace import stamp, stamped, steadily
@@ -88,6 +89,23 @@ def test_a_gate_is_open_again_after_an_error() -> None:
 
     assert gate.is_idle
     assert gate.run(lambda: None)
+
+
+def test_work_apart_is_done_once_for_each_thing_at_a_time() -> None:
+    apart, door = Apart(), Door()
+    assert apart.begin("build_1", door.act)
+    assert door.entered.acquire(timeout=LIMIT_S)
+    assert not apart.begin("build_1", door.act)
+    assert apart.begin("build_2", door.act)
+    assert door.entered.acquire(timeout=LIMIT_S)
+    idle = [apart.is_idle]
+    door.let_go.set()
+    for name in ("build_1", "build_2"):
+        for each in threading.enumerate():
+            if each.name == name:
+                each.join(LIMIT_S)
+    assert [*idle, apart.is_idle] == [False, True]
+    assert door.most == 2
 
 
 def test_turns_of_one_key_follow_each_other_and_repeat_nothing() -> None:
