@@ -16,6 +16,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    true,
     type_coerce,
     update,
 )
@@ -47,7 +48,13 @@ from infra.store.tables import (
 
 # Text that came from outside has its quotes escaped in a column of JSON: it names nothing.
 _HASH = re.compile(r'"sha256":"([0-9a-f]{64})"')
-_NAMING = (execs.c.file, execs.c.result, builds.c.definition, snapshots.c.definition)
+# A version that is stored can be made anew; one that was deleted, or never came about, needs its files no more.
+_NAMING = (
+    (execs.c.file, true()),
+    (execs.c.result, true()),
+    (builds.c.definition, is_unsettled),
+    (snapshots.c.definition, snapshots.c.deleted_ns.is_(None)),
+)
 _UNSETTLED = BuildError(
     "build_unsettled", "its run ended hours ago, and no host has settled it", check="settled"
 )
@@ -77,12 +84,12 @@ class RowLeaks:
 
     def blobs_named(self) -> frozenset[str]:
         with self._database.read() as at:
-            return frozenset(sha256 for column in _NAMING for sha256 in _named(at, column))
+            return frozenset(sha256 for naming in _NAMING for sha256 in _named(at, *naming))
 
 
-def _named(at: Connection, column: Column[str]) -> Iterator[str]:
+def _named(at: Connection, column: Column[str], which: ColumnElement[bool]) -> Iterator[str]:
     text = type_coerce(column, Text)
-    for row in at.execute(select(text.label("text")).where(text.like('%"sha256":"%'))):
+    for row in at.execute(select(text.label("text")).where(which, text.like('%"sha256":"%'))):
         yield from _HASH.findall(row.text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from app.domain.fork import EndReason
 from app.domain.leak import GRACE_NS, Leak, LeakKind
 from app.domain.ledger import CLOSE_MARGIN_NS, START_WINDOW_NS
 from app.domain.run import Exec, ExecPurpose, ExecState, FileMove, RunState
-from app.domain.snapshot import BuildState
+from app.domain.snapshot import Build, BuildError, BuildState, Upload
 from infra.store.tables import attempts, execs, forks, hosts, projects
 from tests import builders as a
 from tests.contract.rows import Rows
@@ -176,3 +177,24 @@ def test_all_bytes_that_rows_name_are_named_and_what_a_guest_printed_is_not(rows
         )
     )
     assert rows.store.leaks.blobs_named() == {sent}
+
+
+def test_files_are_named_as_long_as_a_version_can_be_made_anew_of_them(rows: Rows) -> None:
+    def begun(content: bytes) -> tuple[Build, str]:
+        sha256 = hashlib.sha256(content).hexdigest()
+        given = a.definition(files=(Upload("/workspace", sha256),))
+        build, run, template = a.build()
+        build = replace(build, definition=given)
+        rows.store.builds.start(build, run, template, None)
+        return build, sha256
+
+    (_, of_waiting), (refused, _), (verified, of_verified) = map(
+        begun, (b"waiting", b"refused", b"verified")
+    )
+    error = BuildError("snapshot_refused", "the test did not pass", "test")
+    rows.store.builds.refuse(refused.build_id, BuildState.REFUSED, error)
+    made = a.snapshot(definition=verified.definition, bundle_id=verified.build_id)
+    rows.store.builds.accept(verified.build_id, made)
+    assert rows.store.leaks.blobs_named() == {of_waiting, of_verified}
+    rows.store.snapshots.delete(a.PROJECT, "task-suite")
+    assert rows.store.leaks.blobs_named() == {of_waiting}
