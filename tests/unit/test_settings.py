@@ -100,11 +100,21 @@ def test_secrets_are_not_shown() -> None:
         ("host_slots", 0),
         ("host_id", ""),
         ("execs_at_once", -1),
+        ("bundles", "tape"),
+        ("volume_rate_mib", 99),
+        ("volume_rate_mib", 301),
+        ("deployment", ""),
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: object) -> None:
     with pytest.raises(ValidationError, match=name):
         Settings.model_validate({name: value})
+
+
+def test_snapshots_on_ebs_are_in_a_region() -> None:
+    with pytest.raises(ValidationError, match="aws_region"):
+        Settings(bundles="ebs")
+    assert Settings(bundles="ebs", aws_region="eu-west-1").deployment == "promigence"
 
 
 def test_settings_do_not_change() -> None:
