@@ -21,6 +21,7 @@ from infra.settings import Settings, load
 from workers.command import HERE, Dir, Json, ports_of
 from workers.doctor import doctor
 from workers.drain import host
+from workers.explain import explain
 from workers.hosts import hosts
 from workers.projects import projects
 from workers.rates import rates
@@ -41,6 +42,7 @@ app.add_typer(hosts, name="hosts")
 app.add_typer(rates, name="rates")
 app.command()(usage)
 app.command()(doctor)
+app.command()(explain)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from app.domain.disk import DiskRoom
+from app.domain.explanation import Case
 from app.domain.machine import Fingerprint
 from app.domain.placement import Host, Placement, Waiting
 from app.domain.quarantine import Quarantine
@@ -51,6 +52,10 @@ class Hosts(Protocol):
 
         Of a project with a limit no more than may be placed now.
         """
+        ...
+
+    def case(self, fork_id: str) -> Case:
+        """All that is known of one fork's places, at one instant; of any project. Raises NotFound(unknown_fork)."""
         ...
 
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, func, or_, select, update
 
 from app.domain.disk import DiskRoom
+from app.domain.explanation import Case
 from app.domain.machine import Fingerprint
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
 from app.domain.placement import Host, Placement, Waiting
@@ -14,6 +15,7 @@ from app.domain.quarantine import Quarantine
 from app.domain.spot import Notice
 from app.errors import NotFound
 from infra.store import notices, placing, quarantine
+from infra.store.cases import case_of
 from infra.store.engine import AnyRow, Database, insert_new, locked
 from infra.store.rows import lock_forks
 from infra.store.tables import forks, hosts, is_live, is_queued
@@ -73,6 +75,10 @@ class Hosts:
     def waiting(self, limit: int) -> tuple[Waiting, ...]:
         with self._database.read() as at:
             return placing.waiting(at, limit)
+
+    def case(self, fork_id: str) -> Case:
+        with self._database.read() as at:
+            return case_of(at, fork_id, self._database.now_ns(at))
 
     def assign(self, placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
         with self._database.write() as at:

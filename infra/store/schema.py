@@ -14,8 +14,7 @@ from sqlmodel import Field
 from app.domain.checks import Check
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState, Outcome
-from app.domain.machine import Fingerprint, RestoreKey
-from app.domain.quarantine import Quarantine, Strike
+from app.domain.machine import RestoreKey
 from app.domain.quote import Quote
 from app.domain.run import (
     ExecPurpose,
@@ -133,45 +132,6 @@ class LabelRow(Row, table=True):
     run_id: str = Field(primary_key=True)
     name: str = as_text(primary_key=True)
     value: str = as_text()
-
-
-class HostRow(Row, table=True):
-    """`strikes` are the failures in a row that speak against it, `self_tests` those since a fork was handed over.
-
-    `holds` are the bundles of its own folder, where it fetches none; `gone_ns` is when the cloud takes it back,
-    `retired_ns` since when the fleet shrinks by it.
-    """
-
-    __tablename__ = "host"
-    __table_args__ = (
-        *not_negative("free_memory_mib", "free_disk_gib", "free_slots", "self_tests"),
-        CheckConstraint(
-            "free_memory_mib <= memory_mib AND free_disk_gib <= disk_gib AND free_slots <= slots",
-            name="no_more_free_than_there_is",
-        ),
-    )
-
-    host_id: str = Field(primary_key=True)
-    fingerprint: Fingerprint = as_json(Fingerprint)
-    memory_mib: int
-    disk_gib: int
-    slots: int
-    free_memory_mib: int
-    free_disk_gib: int
-    free_slots: int
-    mounted: Words = as_json(Words)
-    heartbeat_ns: int = big()
-    strikes: tuple[Strike, ...] = as_json(tuple[Strike, ...])
-    self_tests: int = 0
-    quarantine: Quarantine | None = as_json(Quarantine, default=None)
-    disk_free_bytes: int | None = big(default=None)
-    disk_nearly_full: bool = False
-    unmountable: Pairs = as_json(Pairs)
-    zone: str | None = as_text(default=None)
-    fetches: bool = True
-    holds: Words = as_json(Words)
-    gone_ns: int | None = big(default=None)
-    retired_ns: int | None = big(default=None)
 
 
 class ForkRow(Row, table=True):

@@ -15,13 +15,13 @@ from infra.store.base import Row
 from infra.store.callers import KeyRow, ProjectMonthRow, ProjectRow, ReceiptRow
 from infra.store.history import EventCountRow, EventRow
 from infra.store.holdings import ResourceRow
+from infra.store.hosting import HostRow
 from infra.store.processes import WorkerRow
 from infra.store.schema import (
     AttemptRow,
     BuildRow,
     ExecRow,
     ForkRow,
-    HostRow,
     LabelRow,
     LedgerRow,
     LineRow,
