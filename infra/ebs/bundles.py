@@ -69,6 +69,7 @@ class EbsBundles:
         self._folders = folders
         self._resources = resources
         self._disks = disks
+        root = root.resolve()  # as the kernel names mount points
         self._staged = root / "staged"
         self._place = Place(host_id, zone, root / "writing", root / "stored")
         self._volumes = Volumes(cloud, resources, disks, clock, host_id)

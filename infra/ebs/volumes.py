@@ -26,7 +26,7 @@ CREATE_S, ATTACH_S, DEVICE_S, DETACH_S, DELETE_S = 180.0, 120.0, 60.0, 180.0, 60
 # What was made may be missing from AWS's answers for so long.
 SHOWS_UP_S = 15.0
 GIB = 1 << 30
-# "Device names on Linux instances": sdf to sdp are recommended, xvdba to xvddx are allowed too.
+# "Device names for volumes on Amazon EC2 instances": sdf to sdp are recommended, xvdba to xvddx are allowed too.
 DEVICE_NAMES = (
     *(f"/dev/sd{letter}" for letter in "fghijklmnop"),
     *(f"/dev/xvd{first}{second}" for first in "bcd" for second in "abcdefghijklmnopqrstuvwx"),

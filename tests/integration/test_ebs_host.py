@@ -160,6 +160,17 @@ def test_what_is_mounted_is_never_written_and_nothing_on_it_acts(hosts: Hosts) -
     assert {"ro", "nosuid", "nodev", "noexec", "noatime"} <= set(options)
 
 
+def test_a_directory_may_have_another_name_than_the_kernels(hosts: Hosts) -> None:
+    (hosts.root / "i-1-really").mkdir()
+    (hosts.root / "i-1").symlink_to(hosts.root / "i-1-really")
+    hosts.stage()
+    bundles = hosts.process("i-1")
+    bundles.store(BUNDLE)
+    assert bundles.mounted() == (BUNDLE,)
+    assert bundles.evict(BUNDLE)
+    assert hosts.mounts() == []
+
+
 def test_a_file_that_is_open_keeps_its_bundle_here(hosts: Hosts) -> None:
     hosts.stage()
     bundles = hosts.process("i-1")
