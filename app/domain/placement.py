@@ -248,13 +248,19 @@ def _has(host: Host, bundle_id: str) -> bool:
     return bundle_id in host.mounted or bundle_id in host.holds
 
 
-def _preference(fork: Waiting, host: Host, policy: Policy) -> tuple[bool, int, str]:
-    return (_is_warm(fork, host), _rank(fork, host, policy), host.host_id)
+def _preference(fork: Waiting, host: Host, policy: Policy) -> tuple[bool, bool, int, str]:
+    could_not = _could_not_mount(fork, host) is not None
+    return (_is_warm(fork, host), not could_not, _rank(fork, host, policy), host.host_id)
 
 
 def _is_warm(fork: Waiting, host: Host) -> bool:
     """Nothing has to be mounted there first: a template boots anywhere."""
     return fork.restore_key is None or fork.bundle_id in host.mounted
+
+
+def _could_not_mount(fork: Waiting, host: Host) -> str | None:
+    """Why a fork would wait there for a mount that failed a moment ago."""
+    return None if _is_warm(fork, host) else dict(host.unmountable).get(fork.bundle_id)
 
 
 def _rank(fork: Waiting, host: Host, policy: Policy) -> int:
@@ -266,6 +272,9 @@ def _behind(fork: Waiting, host: Host, best: Host, policy: Policy) -> str:
     """What spoke against a host that could have had the fork."""
     if _is_warm(fork, best) and not _is_warm(fork, host):
         return "would have to mount the snapshot first"
+    why, of_best = _could_not_mount(fork, host), _could_not_mount(fork, best)
+    if why is not None and of_best is None:
+        return why
     if _rank(fork, host, policy) == _rank(fork, best, policy):
         return "as much room: its name decided"
     return "less room" if policy is Policy.SPREAD else "more room"

@@ -47,6 +47,17 @@ def test_warm_comes_first_then_free_room() -> None:
     assert "warm" in placed[0].reason
 
 
+def test_a_host_that_could_not_mount_it_a_moment_ago_comes_last_and_says_why() -> None:
+    failed = host("b", unmountable=(("bundle", "could not be mounted: throttled"),))
+    (placed,) = choose([waiting()], [host("a", free_slots=1), failed])
+    assert placed.host_id == "a"
+    assert [each.why for each in placed.against] == ["could not be mounted: throttled"]
+    (other,) = choose([waiting(bundle_id="another")], [host("a", free_slots=1), failed])
+    assert other.host_id == "b"
+    (only,) = choose([waiting()], [failed])
+    assert only.host_id == "b"
+
+
 def test_room_is_reserved_in_full() -> None:
     placed = choose([waiting(n) for n in range(20)], [host(free_memory_mib=1100)])
     assert len(placed) == 2
