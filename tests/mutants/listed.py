@@ -297,8 +297,8 @@ LEDGER_MUTANTS = (
     ),
     Mutant(
         CLOSING,
-        "    if not ledger.may_close_by_time(age_ns, attempt.lease_ns):\n        return None\n",
-        "",
+        "elif ledger.may_close_by_time(age_ns, attempt.lease_ns):",
+        "elif attempt.lease_ns:",
         "8: nobody closes by guess",
         STORE,
     ),

@@ -8,7 +8,7 @@ PROJECTS = ("tests/contract/test_store_projects.py", "-k", "sqlite and not at_on
 
 BUDGETS = "infra/store/budgets.py"
 ROOM = "infra/store/room.py"
-HOSTS = "infra/store/hosts.py"
+PLACING = "infra/store/placing.py"
 
 PROJECT_MUTANTS = (
     Mutant(
@@ -47,7 +47,7 @@ PROJECT_MUTANTS = (
         PROJECTS,
     ),
     Mutant(
-        HOSTS,
+        PLACING,
         "        if left.get(project_id) == 0:\n            continue\n",
         "",
         "what a limit does not allow is left out, and not an error",
