@@ -90,6 +90,12 @@ WALKS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of bundles are read here, and nobody else wants the disk."""
+    monkeypatch.setattr("infra.bundles._REST_S", 0.0)
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
