@@ -195,13 +195,13 @@ class Stage:
 
     def build(self, definition: Definition) -> dict[str, Any]:
         """Build to its end; the build's page."""
-        return self.built(build.start(self.ports, PROJECT, definition, None))
+        return self.followed(build.start(self.ports, PROJECT, definition, None))
 
     def rebuild(self, ref: str) -> dict[str, Any]:
         """Rebuild to its end; the build's page."""
-        return self.built(build.rebuild(self.ports, PROJECT, ref, None, None))
+        return self.followed(build.rebuild(self.ports, PROJECT, ref, None, None))
 
-    def built(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def followed(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The page of a build that has been accepted, at its end."""
         for _ in range(1000):
             self.tick()

@@ -83,7 +83,7 @@ def test_a_version_that_is_deleted_meanwhile_is_still_what_it_was_rebuilt_from(
 ) -> None:
     answer = build.rebuild(suite.ports, PROJECT, "task-suite", None, None)
     suite.ports.snapshots.delete(PROJECT, "task-suite")
-    page = suite.built(answer)
+    page = suite.followed(answer)
     assert (page["snapshot"], page["rebuilds"]) == ("task-suite@2", "task-suite@1")
     assert stored(suite).provenance["rebuilt_from"] == {"snapshot": "task-suite@1", "differs": {}}
 
@@ -128,7 +128,7 @@ def test_a_cap_that_has_become_too_small_can_be_said_anew(suite: Stage) -> None:
     with pytest.raises(BadRequest) as small:
         build.rebuild(suite.ports, PROJECT, "task-suite", 1, None)
     assert small.value.code == "cap_too_small"
-    suite.built(build.rebuild(suite.ports, PROJECT, "task-suite", 400_000, None))
+    suite.followed(build.rebuild(suite.ports, PROJECT, "task-suite", 400_000, None))
     assert stored(suite).definition == replace(
         stored(suite, "task-suite@1").definition, cap_micros=400_000
     )
@@ -138,7 +138,7 @@ def test_one_key_is_one_rebuild(suite: Stage) -> None:
     token = Token("once", "0" * 64)
     first = build.rebuild(suite.ports, PROJECT, "task-suite", None, token)
     assert build.rebuild(suite.ports, PROJECT, "task-suite", None, token) == first
-    suite.built(first)
+    suite.followed(first)
     assert build.rebuild(suite.ports, PROJECT, "task-suite", None, token) == first
     assert [row.ref for row in suite.ports.snapshots.list(PROJECT)] == [
         "task-suite@1",
