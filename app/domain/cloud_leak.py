@@ -88,9 +88,10 @@ def resource_leak(seen: Volume | CloudSnapshot, owners: Owners) -> Leak | None:
     said = [f"{seen.size_gib} GiB" + (f" of {of}" if of else ""), why]
     if micros is not None:
         said.append(f"{usd_text(micros)} USD a month since {instant(seen.made_wall_ns)}")
-    leak_kind = _LEAKS[kind]
+    if not owners.knows:
+        said.append("it stays: this database has never known any, so that another may own it")
     age_ns = max(0, owners.now_ns - seen.made_wall_ns)
-    return Leak(leak_kind, _id_of(seen), "; ".join(said), age_ns, micros)
+    return Leak(_LEAKS[kind], _id_of(seen), "; ".join(said), age_ns, micros)
 
 
 def _volume(volume: Volume, owners: Owners) -> str | None:

@@ -158,6 +158,10 @@ def test_a_leak_says_what_it_costs_and_since_when() -> None:
     assert (volume.micros_per_month, volume.age_ns) == (640_000, 50 * NS_PER_HOUR)
     (snapshot,) = found(SNAPSHOT, owners(bundles=NOBODYS))
     assert snapshot.micros_per_month == 400_000
+    (strange,) = found(VOLUME, owners(knows=False))
+    assert strange.detail.endswith(
+        "it stays: this database has never known any, so that another may own it"
+    )
     (unpriced,) = found(VOLUME, owners(price=None))
     assert unpriced.micros_per_month is None
     assert "USD" not in unpriced.detail
