@@ -10,7 +10,19 @@ import typer
 from workers.command import HERE, Dir, Json, ports_of
 from workers.table import table
 
-COLUMNS = ("host", "state", "slots", "free", "memory MiB", "disk GiB", "warm", "silent s", "why")
+COLUMNS = (
+    "host",
+    "zone",
+    "state",
+    "slots",
+    "free",
+    "memory MiB",
+    "disk GiB",
+    "bundles",
+    "warm",
+    "silent s",
+    "why",
+)
 
 hosts = typer.Typer(help="Hosts: their state and room; take one out of placement, or let it back.")
 
@@ -51,7 +63,7 @@ def quarantine(
 
 @hosts.command()
 def release(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
-    """End a host's quarantine now, whoever began it. Twice is safe."""
+    """End a host's quarantine now, whoever began it, and its retirement by the fleet. Twice is safe."""
     with ports_of(directory) as ports:
         ended = ports.hosts.release(host)
     words = f"{host} takes forks again" if ended else f"{host} is in no quarantine"
@@ -65,11 +77,13 @@ def _say(told: dict[str, object], words: str, as_json: bool) -> None:
 def _row(told: dict[str, Any]) -> tuple[object, ...]:
     return (
         told["host_id"],
+        told["zone"],
         told["state"],
         told["slots"],
         told["slots_free"],
         f"{told['memory_free_mib']}/{told['memory_mib']}",
         f"{told['disk_free_gib']}/{told['disk_gib']}",
+        "any stored" if told["fetches"] else "its own",
         len(told["mounted"]),
         f"{told['heartbeat_age_seconds']:.0f}",
         _why(told),

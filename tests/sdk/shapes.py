@@ -308,8 +308,11 @@ def host() -> Host:
         "zone": "us-east-1a",
         "gone_at": None,
         "fetches": True,
+        "unready": None,
+        "disk_left_bytes": 40 << 30,
         "restore_keys": ["10.0.8/pc-q35-10.0/tcg/qemu64"],
         "mounted": ["task-suite@1"],
+        "unmountable": {},
         "missing": ["kvm"],
         "heartbeat_age_seconds": 1.0,
     }

@@ -240,6 +240,20 @@ def test_a_kept_fork_says_until_when_and_how_to_look(cli: Cli, wire: Wire) -> No
     assert "AssertionError: 1 != 2" in shown
 
 
+@pytest.mark.parametrize(
+    ("gone_at", "line"),
+    [(None, "its host drains"), (shapes.INSTANT, f"its host is gone at {shapes.INSTANT}")],
+)
+def test_a_fork_whose_host_leaves_says_so(
+    cli: Cli, wire: Wire, gone_at: str | None, line: str
+) -> None:
+    leaves = {"draining": True, "gone_at": gone_at}
+    ready = {"state": "ready", "outcome": None, "reason": None}
+    wire.will(ok(page(**ready, **leaves)), ok(page(**ready)))
+    assert line in cli("forks", "get", "f-0").stdout
+    assert "its host" not in cli("forks", "get", "f-0").stdout
+
+
 def test_output_comes_out_as_it_is(cli: Cli, wire: Wire) -> None:
     wire.will(output("why\n"), output("so far\n", "running"))
     assert cli("forks", "logs", "f-0", "--stderr").stdout == "why\n"

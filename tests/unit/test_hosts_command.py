@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.domain.disk import DiskRoom
+from app.domain.money import NS_PER_SECOND
+from app.domain.spot import Notice
 from app.errors import NotFound
 from infra import wiring
 from infra.settings import load
@@ -50,6 +52,20 @@ def test_a_host_is_shown_with_its_room(tmp_path: Path, store: Stores) -> None:
     assert done.exit_code == 0
     assert a.HOST in done.stdout
     assert "8192/8192" in done.stdout
+    assert "any stored" in done.stdout
+
+
+def test_a_host_that_is_taken_back_says_where_it_is_and_until_when(
+    tmp_path: Path, store: Stores
+) -> None:
+    store.hosts.register(a.fingerprint(), 16, zone="us-east-1b", fetches=False)
+    store.hosts.give_notice(a.HOST, Notice("terminate", 120 * NS_PER_SECOND))
+    shown = told(tmp_path)
+    assert (shown["state"], shown["zone"], shown["fetches"]) == ("draining", "us-east-1b", False)
+    assert shown["unready"] == f"the cloud takes it back at {shown['gone_at']}"
+    words = CliRunner().invoke(app, ["hosts", "--dir", str(tmp_path)]).stdout
+    for word in ("us-east-1b", "its own", shown["gone_at"]):
+        assert word in words
 
 
 def test_a_host_that_is_short_of_disk_says_how_much_is_left(tmp_path: Path, store: Stores) -> None:

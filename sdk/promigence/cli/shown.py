@@ -231,12 +231,8 @@ def hosts(told: list[Host]) -> RenderableType:
 
 def _lacks(host: Host) -> list[str]:
     """Why it gets no forks, if it gets none; then what it does without."""
-    quarantine, gone_at = host["quarantine"], host["gone_at"]
-    return [
-        *([f"gone at {moment(gone_at)}"] if gone_at else []),
-        *([quarantine["reason"]] if quarantine else []),
-        *host["missing"],
-    ]
+    unready = host["unready"]
+    return [*([unready] if unready else []), *host["missing"]]
 
 
 def _why(fork: ForkReport) -> str:
