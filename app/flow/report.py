@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.domain import report as pages
 from app.domain.account import Project
 from app.domain.fork_page import fork_page
-from app.domain.placement import Host, serves, slots_for
+from app.domain.placement import Host, could_take, serves, slots_for, unfit
 from app.domain.run_ledger import run_ledger
 from app.ports import Ports
 
@@ -114,7 +114,9 @@ class _Room:
         if first.restore_key is not None:
             able = [host for host in able if serves(host, first.restore_key)]
         if not able:
-            return f"no host that is up restores {first.restore_key}"
+            return f"no host that is up restores {first.restore_key}; a rebuild of the snapshot is one way out"
+        if not any(could_take(first, host) for host in able):
+            return f"{who}: no host can take it ({able[0].host_id}: {unfit(first, able[0])})"
         slots = sum(slots_for(first.shape, host, free=False) for host in able)
         if self.project.max_forks is not None:
             slots = min(slots, self.project.max_forks)

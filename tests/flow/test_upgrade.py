@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.worker import Worker
-from app.flow import snapshots
+from app.flow import report, snapshots
 from infra.fakes.machines import RESTORE_KEY
 from tests.flow.stage import PROJECT, Stage, definition, spec
 
@@ -21,8 +21,13 @@ def pages(stage: Stage, *, stale: bool = False) -> dict[str, dict[str, Any]]:
     return {str(page["snapshot"]): page for page in snapshots.pages(stage.ports, PROJECT, found)}
 
 
-def hosts_of(report: dict[str, Any]) -> set[str]:
-    return {fork["host"] for fork in report["forks"]}
+def hosts_of(page: dict[str, Any]) -> set[str]:
+    return {fork["host"] for fork in page["forks"]}
+
+
+def waits(stage: Stage, run_id: str) -> str:
+    progress: Any = report.summary(stage.ports, PROJECT, run_id)["progress"]
+    return str(progress["waiting_for"])
 
 
 def drain(stage: Stage, host_id: str) -> None:
@@ -78,6 +83,19 @@ def test_a_host_that_was_upgraded_makes_its_snapshots_stale(suite: Stage, tmp_pa
     run_id = suite.start(spec(count=1))
     suite.run_for(3)
     assert suite.report(run_id)["totals"]["pending"] == 1
+    assert waits(suite, run_id) == (
+        f"no host that is up restores {OLD}; a rebuild of the snapshot is one way out"
+    )
+
+
+def test_a_run_says_that_it_waits_for_a_bundle_which_nobody_can_get_at(suite: Stage) -> None:
+    suite.ports.hosts.register(suite.host.machines.fingerprint(), 100, fetches=False)
+    suite.ports.hosts.heartbeat("host0", (), ())
+    run_id = suite.start(spec(count=2))
+    assert waits(suite, run_id) == (
+        "2 forks wait: no host can take it "
+        "(host0: the snapshot is not in its own folder, and it fetches none)"
+    )
 
 
 def test_the_whole_way_of_an_upgrade(suite: Stage, tmp_path: Path) -> None:
