@@ -23,14 +23,14 @@ from infra.ebs.disks import Device, Disks
 from infra.ebs.faults import is_clouds, told, unavailable
 from infra.ebs.locks import Locks
 from infra.ebs.snapshots import Snapshots
-from infra.ebs.storing import Place, Storing, identity_of
+from infra.ebs.storing import Place, Storing, busy, identity_of
 from infra.ebs.volumes import Volumes
 
 READ_WITHIN_NS = 3600 * 1_000_000_000
 # What is attached and not mounted may be had again without being made anew, after a boot too; then it is given up.
 SPARE_S = 600.0
-# As long as the longest work on a bundle, storing it, may take.
-LOCK_S = 7200.0
+# As long as the longest work on a bundle, storing it, may take; who deletes it comes by again.
+LOCK_S, DELETE_LOCK_S = 7200.0, 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -156,7 +156,7 @@ class EbsBundles:
 
     def delete(self, bundle_id: str) -> None:
         """Raises CloudRefused, and Unavailable where the cloud or the rows are away: the next call goes on."""
-        with self._alone(bundle_id):
+        with self._alone(bundle_id, DELETE_LOCK_S):
             self._folders.staging(bundle_id)
             self._storing.give_up(bundle_id)
             if self._disks.unmount(self._place.stored / bundle_id):
@@ -187,12 +187,14 @@ class EbsBundles:
 
     def _mount_from(self, bundle_id: str, snapshot_id: str, size_gib: int) -> None:
         row = self._row_to_read(bundle_id, size_gib)
-        volume_id = row.cloud_id
+        volume_id, point = row.cloud_id, self._place.point(row)
+        if volume_id is None and not self._disks.unmount(point):
+            raise busy(point)  # from a volume that no row knows
         if volume_id is None or not self._is_mounted(bundle_id):
             volume_id, device = self._volumes.ready(row, snapshot_id)
             self._check_identity(device, bundle_id, snapshot_id, volume_id)
             self._forget(bundle_id)
-            self._disks.mount(device, self._place.point(row), writable=False)
+            self._disks.mount(device, point, writable=False)
         self._folders.open(bundle_id)
         self._volumes.bind(volume_id)
         self._resources.settle(row.token)
@@ -316,12 +318,11 @@ class EbsBundles:
         ) from failed
 
     @contextmanager
-    def _alone(self, bundle_id: str) -> Iterator[None]:
-        with self._locks.held(bundle_id, LOCK_S) as ours:
+    def _alone(self, bundle_id: str, wait_s: float = LOCK_S) -> Iterator[None]:
+        with self._locks.held(bundle_id, wait_s) as ours:
             if not ours:
-                raise Unavailable(
-                    "bundle_busy", f"another process works on bundle {bundle_id} for {LOCK_S:.0f} s"
-                )
+                what = f"others have worked on bundle {bundle_id} for {wait_s:.0f} s"
+                raise Unavailable("bundle_busy", what)
             yield
 
     def _is_here(self, bundle_id: str) -> bool:

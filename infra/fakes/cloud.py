@@ -321,17 +321,18 @@ class FakeCloud:
         snapshot = self._held.snapshots.get(snapshot_id)
         if snapshot is None:
             what = f"there is no snapshot {snapshot_id} in {self._region}"
-            raise _refused("snapshot_gone", what, "InvalidSnapshot.NotFound")
+            raise _refused("snapshot_gone", what, "InvalidSnapshot.NotFound", snapshot_id)
         if _is_hidden(snapshot):
             what = f"{snapshot_id} is of account {snapshot.owner_id}, which does not share it"
-            raise _refused("snapshot_denied", what, "AuthFailure")
+            raise _refused("snapshot_denied", what, "AuthFailure", snapshot_id)
         if self._clock.boot_ns() < snapshot.ready_ns or snapshot.fails:
             raise _refused("snapshot_not_ready", f"{snapshot_id} is not complete", "IncorrectState")
         if size_gib < snapshot.size_gib:
             what = f"{size_gib} GiB is smaller than {snapshot_id}"
             raise _refused("too_small", what, "InvalidParameterValue")
         if snapshot.key is Key.REFUSED:
-            raise _refused("key_denied", f"the key of {snapshot_id}", "KMSKeyNotAccessibleFault")
+            what = f"the key of {snapshot_id}"
+            raise _refused("key_denied", what, "KMSKeyNotAccessibleFault", snapshot_id)
         return snapshot.key
 
     def _check_attach(self, volume: HeldVolume, instance_id: str, device: str) -> None:
@@ -394,5 +395,6 @@ def _after(begin_ns: int, seconds: float) -> int:
     return begin_ns + int(seconds * SECOND_NS)
 
 
-def _refused(code: str, what: str, aws_code: str = "") -> CloudRefused:
-    return CloudRefused(code, what, aws_code=aws_code, aws_message=what, request_id="fake")
+def _refused(code: str, what: str, aws_code: str = "", about: str = "") -> CloudRefused:
+    told = {"aws_code": aws_code, "aws_message": what, "request_id": "fake", "snapshot_id": about}
+    return CloudRefused(code, what, **told)

@@ -254,6 +254,24 @@ def test_a_volume_that_somebody_deleted_is_made_anew(rig: Rig) -> None:
     assert volume_id not in rig.volumes()
 
 
+def test_a_mount_that_no_row_knows_makes_room_unless_it_is_used(rig: Rig) -> None:
+    """As after a database was restored from a copy of yesterday."""
+    rig.stored()
+    (lost,) = rig.volumes()
+    (row,) = (row for row in rig.living() if row.purpose is Purpose.READ)
+    rig.resources.gone(row.token)
+    (point,) = rig.zone.mounts
+    rig.disks["i-1"].busy.add(point)
+    with pytest.raises(EnvironmentFault) as found:
+        rig.process().mount(rig.bundle_id)
+    assert reason_of(found.value) == "busy"
+    assert rig.zone.mounts == {point: lost}
+    rig.disks["i-1"].busy.clear()
+    rig.process().mount(rig.bundle_id)
+    assert list(rig.zone.mounts) == [point]
+    assert rig.zone.mounts[point] != lost
+
+
 def test_a_host_that_is_terminated_takes_its_volumes_along(rig: Rig) -> None:
     rig.stored()
     rig.process("i-2").mount(rig.bundle_id)
