@@ -203,6 +203,8 @@ def _bundles(settings: Settings, clock: HostClock, opened: ExitStack) -> Bundles
     cloud = _cloud(settings)
     if cloud is None:
         return folders
+    if settings.zone is None and settings.metadata_url is None:
+        raise Unavailable("no_zone", "bundles=ebs needs `zone`, or `metadata_url` to ask for it")
     store = _store(settings)
     opened.callback(store.close)
     return EbsBundles(
@@ -218,14 +220,11 @@ def _bundles(settings: Settings, clock: HostClock, opened: ExitStack) -> Bundles
 
 
 def _zone(settings: Settings) -> str:
-    """Where this host's volumes have to be. Raises Unavailable."""
+    """Where this host's volumes have to be. Raises Unavailable while the metadata service is away."""
+    if settings.zone is not None:
+        return settings.zone
     with metadata(settings) as asked:
-        if settings.zone is not None:
-            return settings.zone
-        if asked is None:
-            raise Unavailable(
-                "no_zone", "bundles=ebs needs `zone`, or `metadata_url` to ask for it"
-            )
+        assert asked is not None, "who has neither zone nor metadata does not come this far"
         return asked.identity().zone
 
 
