@@ -152,6 +152,19 @@ def test_a_mount_is_taken_away_unless_it_is_in_use(
     assert other.is_mount()
 
 
+@as_root
+def test_a_volume_that_a_bundle_was_being_written_on_is_that_bundles(
+    traces: HostTraces, stack: Path
+) -> None:
+    point = stack / "bundles" / "writing" / "build_1"
+    point.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", point], check=True, timeout=PATIENCE_S)
+    (found,) = of(traces, LeakKind.MOUNT)
+    assert found == Trace(Leak(LeakKind.MOUNT, str(point)), "build_1")
+    assert traces.remove(found.leak)
+    assert not point.is_mount()
+
+
 @pytest.fixture
 def looped(stack: Path, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """Loop devices on a file of a staged bundle, and on another's file."""
