@@ -9,17 +9,16 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from app.domain.checks import at_barrier, marker_exit, on_channel, refuse_unsound
 from app.domain.ledger import START_WINDOW_NS
 from app.domain.machine import Bundle, CommandEnd, Deadline, Identity, tail
-from app.domain.placement import slots_for
 from app.domain.run import ExecSpec
 from app.domain.spec import trial_command
 from app.domain.trial import TRIAL_NS, trial_name
-from app.errors import EnvironmentFault, FailureKind
+from app.errors import EnvironmentFault, FailureKind, Unavailable
 from app.ports import HostPorts, Ports
 
 STEP_TIMEOUT_S = 30.0
@@ -50,15 +49,15 @@ def brought_up(
     these may take.
 
     Raises EnvironmentFault with the console's tail, also for what goes wrong inside; NO_CAPACITY where there is no room
-    for it beside the forks that go on here. That room is not held: who checks is soon done.
+    for it beside the forks that go on here; no fork gets that room meanwhile.
     """
-    _need_room(ports, host, bundle)
     now_ns = ports.clock.boot_ns()
     lives_ns = TRIAL_NS + runs_ns + sum(hook.timeout_ns for hook in hooks)
     deadline = Deadline(now_ns + lives_ns, now_ns + START_WINDOW_NS)
     name = trial_name(now_ns, deadline.boot_ns, secrets.token_hex(6))
     trial = Trial(name, str(uuid.uuid4()), allowed)
-    with host.mounts.using(bundle.bundle_id), _nothing_left(host, name):
+    held = _room(ports, host, trial, bundle, lives_ns)
+    with host.mounts.using(bundle.bundle_id), held, _nothing_left(host, name):
         host.machines.restore(name, bundle, deadline)
         _barrier(ports, host, trial, bundle)
         host.guest.open(name, STEP_TIMEOUT_S)
@@ -97,13 +96,22 @@ def _nothing_left(host: HostPorts, name: str) -> Iterator[None]:
         host.machines.forget(name)
 
 
-def _need_room(ports: Ports, host: HostPorts, bundle: Bundle) -> None:
-    """What runs here goes on, and a trial takes none of its room."""
-    for row in ports.hosts.list():
-        if row.host_id == host.host_id and slots_for(bundle.shape, row, free=True) < 1:
-            raise EnvironmentFault(
-                FailureKind.NO_CAPACITY, "there is no room for it beside the forks that go on here"
-            )
+@contextmanager
+def _room(
+    ports: Ports, host: HostPorts, trial: Trial, bundle: Bundle, lives_ns: int
+) -> Iterator[None]:
+    """What runs here goes on, and a trial takes none of its room. Where its worker dies, or the rows are away at its
+    end, that is free again when its time is over.
+    """
+    if not ports.hosts.hold(host.host_id, trial.name, bundle.shape, lives_ns):
+        raise EnvironmentFault(
+            FailureKind.NO_CAPACITY, "there is no room for it beside the forks that go on here"
+        )
+    try:
+        yield
+    finally:
+        with suppress(Unavailable):
+            ports.hosts.let_go(trial.name)
 
 
 def _barrier(ports: Ports, host: HostPorts, trial: Trial, bundle: Bundle) -> None:

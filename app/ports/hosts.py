@@ -10,7 +10,7 @@ from typing import Protocol
 
 from app.domain.disk import DiskRoom
 from app.domain.explanation import Case
-from app.domain.machine import Fingerprint
+from app.domain.machine import Fingerprint, Shape
 from app.domain.placement import Host, Placement, Waiting
 from app.domain.quarantine import Quarantine
 from app.domain.spot import Notice
@@ -105,6 +105,14 @@ class Hosts(Protocol):
 
     def end_test(self, host_id: str, begun: Quarantine, seen: str, *, passed: bool) -> bool:
         """Note what a self-test saw; True if it passed and thereby ended this very quarantine."""
+        ...
+
+    def hold(self, host_id: str, name: str, shape: Shape, within_ns: int) -> bool:
+        """Keep room on a host free of forks for a machine of our own, for so long at most; False if it has none."""
+        ...
+
+    def let_go(self, name: str) -> None:
+        """Give that room back. Twice is safe."""
         ...
 
     def placed(self) -> tuple[tuple[str, str, int], ...]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import Connection, Subquery, func, or_, select, union_all, update
 
 from app.domain.disk import DiskRoom
 from app.domain.explanation import Case
-from app.domain.machine import Fingerprint
+from app.domain.machine import Fingerprint, Shape
 from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
 from app.domain.placement import Host, Placement, Waiting
 from app.domain.quarantine import Quarantine
 from app.domain.spot import Notice
 from app.errors import NotFound
-from infra.store import notices, placing, quarantine
+from infra.store import notices, placing, quarantine, trials
 from infra.store.cases import case_of
 from infra.store.engine import AnyRow, Database, insert_new, locked
 from infra.store.rows import lock_forks
 from infra.store.tables import forks, hosts, is_live, is_queued
+from infra.store.tables import trials as trial_rows
 from infra.store.workers import is_leaving
 
 ALIVE_NS = 15 * NS_PER_SECOND
@@ -95,7 +96,11 @@ class Hosts:
                 at, is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut))
             )
             placing.unassign(at, leaving)
-            return len(leaving)
+            old = trials.old(at, now_ns)
+        # Hosts are locked in the order of their ids, so those of trials in a transaction of their own.
+        for name in old:
+            self.let_go(name)
+        return len(leaving)
 
     def give_notice(self, host_id: str, told: Notice) -> bool:
         with self._database.write() as at:
@@ -125,6 +130,15 @@ class Hosts:
         with self._database.write() as at:
             return quarantine.end_test(at, host_id, begun, seen, passed=passed)
 
+    def hold(self, host_id: str, name: str, shape: Shape, within_ns: int) -> bool:
+        with self._database.write() as at:
+            until_ns = self._database.now_ns(at) + within_ns
+            return trials.hold(at, host_id, name, shape, until_ns)
+
+    def let_go(self, name: str) -> None:
+        with self._database.write() as at:
+            trials.let_go(at, name)
+
     def placed(self) -> tuple[tuple[str, str, int], ...]:
         with self._database.read() as at:
             return placing.placed(at)
@@ -147,6 +161,16 @@ def recount(at: Connection, host_id: str) -> bool:
         return False
     at.execute(update(hosts).where(hosts.c.host_id == host_id).values(free))
     return True
+
+
+def holdings() -> Subquery:
+    """Whatever holds room of a host: a row for each fork that has its place there, and for each trial."""
+    columns = ("host_id", "memory_mib", "disk_gib")
+    of_forks = select(*(forks.c[name] for name in columns)).where(
+        forks.c.host_id.is_not(None), is_live
+    )
+    of_trials = select(*(trial_rows.c[name] for name in columns))
+    return union_all(of_forks, of_trials).subquery()
 
 
 def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:
@@ -215,11 +239,12 @@ def _whole(fingerprint: Fingerprint, slots: int) -> dict[str, Any]:
 
 
 def _reserved(at: Connection, host_id: str) -> tuple[int, int, int]:
-    """What forks hold of a host: memory, disk and slots."""
-    held = select(
-        func.coalesce(func.sum(forks.c.memory_mib), 0),
-        func.coalesce(func.sum(forks.c.disk_gib), 0),
+    """What forks and trials hold of a host: memory, disk and slots."""
+    held = holdings()
+    sums = select(
+        func.coalesce(func.sum(held.c.memory_mib), 0),
+        func.coalesce(func.sum(held.c.disk_gib), 0),
         func.count(),
-    ).where(forks.c.host_id == host_id, is_live)
-    memory, disk, count = at.execute(held).one()
+    ).where(held.c.host_id == host_id)
+    memory, disk, count = at.execute(sums).one()
     return int(memory), int(disk), int(count)

@@ -27,7 +27,7 @@ from app.domain.run import ExecState, RunState
 from app.domain.snapshot import BuildError, BuildState
 from infra.store.ending import end_run_if_done
 from infra.store.engine import AnyRow, Database, locked
-from infra.store.hosts import recount
+from infra.store.hosts import holdings, recount
 from infra.store.rows import find_attempt, find_exec, lock_forks, lock_run
 from infra.store.tables import (
     attempts,
@@ -145,15 +145,15 @@ def _unsettled_builds(at: Connection, now_ns: int) -> Iterator[Leak]:
 
 def _host_room(at: Connection, _now_ns: int) -> Iterator[Leak]:
     """One statement, so that it is of one instant: whoever places or ends a fork moves both sides at once."""
+    each = holdings()
     held = (
         select(
-            forks.c.host_id,
-            func.sum(forks.c.memory_mib).label("memory_mib"),
-            func.sum(forks.c.disk_gib).label("disk_gib"),
+            each.c.host_id,
+            func.sum(each.c.memory_mib).label("memory_mib"),
+            func.sum(each.c.disk_gib).label("disk_gib"),
             func.count().label("slots"),
         )
-        .where(forks.c.host_id.is_not(None), is_live)
-        .group_by(forks.c.host_id)
+        .group_by(each.c.host_id)
         .subquery()
     )
     columns = ("memory_mib", "disk_gib", "slots")

@@ -41,7 +41,7 @@ def _move(at: Connection, moving: list[Place], sign: int) -> None:
     for place in moving:
         placed.setdefault(place.host_id, []).append(place.shape)
     for host_id, shapes in sorted(placed.items()):
-        _move_on(at, host_id, shapes, sign)
+        move_on(at, host_id, shapes, sign)
     for project_id, count in sorted(Counter(place.project_id for place in moving).items()):
         at.execute(
             update(projects)
@@ -50,7 +50,8 @@ def _move(at: Connection, moving: list[Place], sign: int) -> None:
         )
 
 
-def _move_on(at: Connection, host_id: str, shapes: list[Shape], sign: int) -> None:
+def move_on(at: Connection, host_id: str, shapes: list[Shape], sign: int) -> None:
+    """Take room of a host (sign 1), or give it back (-1)."""
     memory = sign * sum(shape.memory_mib for shape in shapes)
     disk = sign * sum(shape.disk_gib for shape in shapes)
     at.execute(

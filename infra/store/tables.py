@@ -30,7 +30,7 @@ from infra.store.schema import (
     SampleRow,
     SnapshotRow,
 )
-from infra.store.targets import WarmTargetRow
+from infra.store.targets import TrialRow, WarmTargetRow
 
 
 def _table(row: type[Row]) -> Table:
@@ -57,6 +57,7 @@ events = _table(EventRow)
 event_counts = _table(EventCountRow)
 workers = _table(WorkerRow)
 warm_targets = _table(WarmTargetRow)
+trials = _table(TrialRow)
 resources = _table(ResourceRow)
 
 METADATA = Row.metadata

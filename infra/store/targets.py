@@ -1,11 +1,11 @@
-"""Rows of what is to be kept warm."""
+"""Rows of what is to be kept warm, and of machines of our own that are no fork's."""
 
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint
 from sqlmodel import Field
 
-from infra.store.base import Row
+from infra.store.base import Row, refers
 from infra.store.columns import big
 
 
@@ -23,3 +23,17 @@ class WarmTargetRow(Row, table=True):
     version: int = Field(primary_key=True)
     hosts: int
     set_ns: int = big()
+
+
+class TrialRow(Row, table=True):
+    """The room that one of our own machines holds, until it is let go or its time is over."""
+
+    __tablename__ = "trial"
+    __table_args__ = (refers("host_id", "host"),)
+
+    name: str = Field(primary_key=True)
+    host_id: str
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+    until_ns: int = big()

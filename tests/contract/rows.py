@@ -26,6 +26,7 @@ from infra.store.tables import (
     project_months,
     projects,
     runs,
+    trials,
 )
 from tests import builders as a
 from tests.contract.event_laws import check_events
@@ -151,13 +152,13 @@ def _check_leases(at: Connection) -> None:
 
 def _check_rooms(at: Connection) -> None:
     for host in at.execute(select(hosts)):
-        here = (forks.c.host_id == host.host_id, is_live)
-        assert (
-            host.free_slots
-            == host.slots - at.execute(select(func.count()).where(*here)).scalar_one()
+        on_it = (
+            *at.execute(select(forks).where(forks.c.host_id == host.host_id, is_live)),
+            *at.execute(select(trials).where(trials.c.host_id == host.host_id)),
         )
-        assert host.free_memory_mib == host.memory_mib - _sum(at, forks.c.memory_mib, *here)
-        assert host.free_disk_gib == host.disk_gib - _sum(at, forks.c.disk_gib, *here)
+        assert host.free_slots == host.slots - len(on_it)
+        assert host.free_memory_mib == host.memory_mib - sum(each.memory_mib for each in on_it)
+        assert host.free_disk_gib == host.disk_gib - sum(each.disk_gib for each in on_it)
 
 
 def _check_projects(at: Connection) -> None:

@@ -21,10 +21,10 @@ from infra.store import create_store
 from tests import builders as a
 from tests.contract.rows import Rows
 
-# Small for ever (hosts, projects, a page of runs), or of what is live alone (partial indexes), or the list of all that
-# a reaper must keep; or what another step of the same plan has made.
+# Small for ever (hosts, projects, trials, a page of runs), or of what is live alone (partial indexes), or the list of
+# all that a reaper must keep; or what another step of the same plan has made.
 MAY_BE_SCANNED = re.compile(
-    r"SCAN (host|project|snapshot|anon_1|\(subquery-\d+\))(?!\w)|SCAN \w+ USING (COVERING )?INDEX "
+    r"SCAN (host|project|snapshot|trial|anon_\d|\(subquery-\d+\))(?!\w)|SCAN \w+ USING (COVERING )?INDEX "
     r"(ix_attempt_open|ix_attempt_open_of_host|ux_attempt_open_of_fork|ix_build_unsettled|ix_fork_queued|"
     r"ix_run_active|ix_fork_live_of_(run|host|snapshot)|ix_exec_unfinished)$"
 )

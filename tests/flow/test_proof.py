@@ -56,6 +56,21 @@ def test_a_stored_candidate_is_proved_and_the_log_says_each_step(away: Stage) ->
     assert away.host.machines.known() == ()
 
 
+def test_no_fork_gets_the_room_of_a_proof_and_it_is_free_afterwards(
+    away: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, free = type(away.host.guest).probe, []
+
+    def looked(*given: Any) -> Any:
+        free.append(away.ports.hosts.list()[0].free_slots)
+        return probe(*given)
+
+    monkeypatch.setattr(type(away.host.guest), "probe", looked)
+    assert away.build(definition(repeat=1))["state"] == "verified"
+    assert free[-1] == 99
+    assert away.ports.hosts.list()[0].free_slots == 100
+
+
 def test_the_proof_costs_the_run_nothing(away: Stage, tmp_path: Path) -> None:
     here = Stage(tmp_path / "here")
     cost = here.build(definition())["cost_usd"]
