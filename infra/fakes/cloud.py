@@ -40,7 +40,7 @@ _AnyHeld = TypeVar("_AnyHeld", HeldVolume, HeldSnapshot)
 @dataclass(slots=True)
 class Rules:
     """What the account allows and does; a test turns these. `lazy_rate_mib`: how fast a volume made from a snapshot has
-    its bytes. `never_attaches`: an attachment stays on its way. `snapshots_fail`: those begun from now on end so.
+    its bytes. `never_attaches`, `snapshots_fail`: those begun from now on. `key`: that of new, empty volumes.
     """
 
     volumes_max: int = 10_000
@@ -48,6 +48,7 @@ class Rules:
     lazy_rate_mib: float = 300.0
     never_attaches: bool = False
     snapshots_fail: bool = False
+    key: Key = Key.ALLOWED
     denied: set[str] = field(default_factory=set)
 
 
@@ -317,7 +318,7 @@ class FakeCloud:
         if len(self._held.volumes) >= self.rules.volumes_max:
             raise _refused("limit_exceeded", "no more volumes", "VolumeLimitExceeded")
         if snapshot_id is None:
-            return Key.ALLOWED
+            return self.rules.key
         snapshot = self._held.snapshots.get(snapshot_id)
         if snapshot is None:
             what = f"there is no snapshot {snapshot_id} in {self._region}"
@@ -328,8 +329,7 @@ class FakeCloud:
         if self._clock.boot_ns() < snapshot.ready_ns or snapshot.fails:
             raise _refused("snapshot_not_ready", f"{snapshot_id} is not complete", "IncorrectState")
         if size_gib < snapshot.size_gib:
-            what = f"{size_gib} GiB is smaller than {snapshot_id}"
-            raise _refused("too_small", what, "InvalidParameterValue")
+            raise _refused("too_small", f"{snapshot_id} is larger", "InvalidParameterValue")
         if snapshot.key is Key.REFUSED:
             what = f"the key of {snapshot_id}"
             raise _refused("key_denied", what, "KMSKeyNotAccessibleFault", snapshot_id)

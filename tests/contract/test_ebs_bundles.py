@@ -13,7 +13,7 @@ from app.errors import EnvironmentFault, FailureKind
 from infra import conformance
 from infra.conformance import Subject
 from infra.ebs.bundles import SPARE_S
-from infra.fakes.account import Delays, Died, Trouble
+from infra.fakes.account import Delays, Died, Key, Trouble
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeImages, FakeMachines
 from infra.fakes.world import World
@@ -121,6 +121,12 @@ def test_a_snapshot_that_the_cloud_cannot_complete(rig: Rig) -> None:
     assert fault.evidence["message_of_cloud"] == "it could not be completed"
 
 
+@pytest.mark.parametrize("how", [Key.ERROR, Key.VANISHES])
+def test_a_key_of_the_settings_that_may_not_be_used(rig: Rig, how: Key) -> None:
+    rig.cloud.rules.key = how
+    assert reason_of(not_stored(rig)) == "key_denied"
+
+
 def test_a_volume_that_is_not_new_is_never_written_over(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +219,8 @@ def test_a_staged_bundle_is_warm_and_needs_no_cloud(rig: Rig) -> None:
     bundles.mount(rig.bundle_id)
     assert bundles.open(rig.bundle_id).directory == staged
     assert bundles.mounted() == (rig.bundle_id,)
+    bundles.delete(rig.bundle_id)
+    assert bundles.known() == ()
     assert rig.cloud.calls == []
 
 
