@@ -32,7 +32,7 @@ class Postgres:
         return f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
 
     def rows(self, statement: str, *values: object) -> list[dict[str, Any]]:
-        """What a SELECT finds, directly from the server."""
+        """What a SELECT finds, or a RETURNING tells, directly from the server."""
         with (
             psycopg.connect(self.uri, connect_timeout=_CONNECT_S, row_factory=dict_row) as opened,
             opened.execute(statement.encode(), values) as cursor,

@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 CONTROL = "control"
+# Every queue of one host or one worker process, as Redis matches names.
+OF_ONE = ("host.*", "worker.*")
 # A publisher that finds Redis away gives up after this: the rows are saved, recovery rings again.
 CONNECT_TIMEOUT_S = 2
 # Waiting API handlers re-read their row at least this often while no wake-up can reach them.

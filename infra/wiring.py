@@ -36,7 +36,7 @@ from infra.leaks.queue import QueueTraces
 from infra.metrics import Metrics, served
 from infra.qemu.fingerprint import survey
 from infra.qemu.machines import QemuMachines
-from infra.queue import CeleryBells, RedisWakes, celery, redis_url
+from infra.queue import OF_ONE, CeleryBells, RedisWakes, celery, redis_url
 from infra.rates import card_of
 from infra.settings import Settings
 from infra.store import Stores, create_store
@@ -111,7 +111,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
             cloud=_cloud(settings),
             region=settings.aws_region,
         )
-        queue = QueueTraces(redis_url(settings.broker_url))
+        queue = QueueTraces(redis_url(settings.broker_url), OF_ONE)
         opened.callback(queue.close)
         uploads = blobs if isinstance(blobs, S3Blobs) else None
         yield Control(ports, bells, store.leaks, queue, metrics, store.census.take, uploads)

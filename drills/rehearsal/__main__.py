@@ -30,8 +30,8 @@ from drills.rows import account_of
 
 DIRECTORY = Path(".promigence/rehearsal")
 WHOLE, QUICK = Step(forks=24, busy_s=8.0), Step(forks=6, busy_s=4.0)
-# A reaper comes by twice a minute, and mends what it has seen twice.
-GONE_WITHIN_S = 100.0
+# The account's reaper comes by once a minute, and mends what it has seen twice.
+GONE_WITHIN_S = 150.0
 
 
 def main() -> int:

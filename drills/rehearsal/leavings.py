@@ -14,10 +14,9 @@ from drills.rehearsal.deployment import Deployment
 from drills.rehearsal.hosts import Host
 from drills.rehearsal.storage import loops, mounts_of
 from drills.rows import unfinished
-from infra.queue import CONTROL, host_queue
 
 _GROUPS = Path("/sys/fs/cgroup/promigence")
-# What Celery keeps in Redis for as long as it lives; every other key has to expire by itself.
+# What Celery keeps in Redis for as long as it lives; every other key has to expire by itself, queues too: nobody reads.
 _LASTING = ("_kombu.binding.", "unacked")
 _RESOURCES = "SELECT token, kind, cloud_id FROM resource WHERE gone_ns IS NULL ORDER BY token"
 
@@ -118,16 +117,12 @@ def _rows(here: Deployment) -> Iterator[str]:
 
 
 def _keys(here: Deployment) -> Iterator[str]:
-    queues = (CONTROL, *(host_queue(host.instance_id) for host in here.hosts))
     with redis.asking(here.queue) as client:
         try:
             for raw in client.scan_iter(count=1000):
                 key = raw.decode()
-                if client.ttl(key) == -1 and not key.startswith(_LASTING) and key not in queues:
+                if client.ttl(key) == -1 and not key.startswith(_LASTING):
                     yield f"Redis key {key} of no end"
-            for queue in queues:
-                if waiting := client.llen(queue):
-                    yield f"{waiting} bells in queue {queue}"
         except RedisError as error:
             yield f"Redis does not answer: {type(error).__name__}"
 

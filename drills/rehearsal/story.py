@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from drills.rehearsal.deployment import Deployment
+from app.domain.cloud import TAG_DEADLINE, TAG_DEPLOYMENT, TAG_TOKEN
+from drills.rehearsal.deployment import DEPLOYMENT, Deployment
 from drills.rehearsal.hosts import Host
+from drills.rehearsal.zone import ZONE
 from promigence import Promigence
 from promigence.types import Definition, Fork, Report
 
@@ -24,6 +26,11 @@ TEST_S, COMMAND_S = 10.0, 20.0
 HELD = 4
 _ON_A_MACHINE = frozenset({"restoring", "checking", "ready", "running"})
 _LOOK_S = 0.25
+LONG_AGO_NS = 900 * 1_000_000_000
+_OLDER = (
+    "UPDATE resource SET intended_ns = intended_ns - %s, made_ns = made_ns - %s"
+    " WHERE host_id = %s RETURNING token"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,11 @@ def spread(here: Deployment, hosts: tuple[Host, ...]) -> list[dict[str, Any]]:
     for host in hosts:
         host.up()
     here.client.snapshots.warm(SNAPSHOT, hosts=len(here.hosts))
+
+    def is_warm() -> bool:
+        return all(host["mounted"] for host in here.client.hosts.list())
+
+    until(is_warm, MOUNT_WITHIN_S, "every host has the snapshot")
     return [_restored(host) for host in hosts]
 
 
@@ -68,7 +80,7 @@ def begin(here: Deployment, step: Step) -> str:
 
 
 def lose(here: Deployment, run_id: str, host: Host) -> dict[str, Any]:
-    """One host is gone in the middle of it, and its instance is terminated."""
+    """One host is gone in the middle of it, and its instance is terminated; a volume that no row knows is left too."""
 
     def there(states: frozenset[str]) -> list[Fork]:
         forks = here.client.runs.forks(run_id)
@@ -83,11 +95,13 @@ def lose(here: Deployment, run_id: str, host: Host) -> dict[str, Any]:
     killed = host.power_off()
     here.terminate(host)
     host.remove()
+    _make_old(here, host)
     return {
         "host": host.instance_id,
         "forks": {fork["fork_id"]: fork["state"] for fork in forks},
         "processes": killed,
         "volumes": volumes,
+        "stray": _stray(here),
     }
 
 
@@ -151,9 +165,29 @@ def _definition() -> Definition:
 
 
 def _restored(host: Host) -> dict[str, Any]:
-    until(lambda: list(host.said("bundle_mounted")), MOUNT_WITHIN_S, f"{host.instance_id} has it")
     told = next(host.said("bundle_mounted"))
     return {"host": host.instance_id, "bundle": told["bundle_id"], "seconds": told["seconds"]}
+
+
+def _make_old(here: Deployment, host: Host) -> None:
+    """The reaper believes no listing about what is younger than ten minutes: for these rows they have passed."""
+    here.database.rows(_OLDER, LONG_AGO_NS, LONG_AGO_NS, host.instance_id)
+
+
+def _stray(here: Deployment) -> str:
+    """A volume of this deployment that no row knows, as if its maker had died with the answer."""
+    tags = {TAG_DEPLOYMENT: DEPLOYMENT, TAG_TOKEN: "stray", TAG_DEADLINE: "0"}
+    made = here.account.ec2().create_volume(
+        AvailabilityZone=ZONE,
+        Size=1,
+        TagSpecifications=[
+            {
+                "ResourceType": "volume",
+                "Tags": [{"Key": name, "Value": value} for name, value in tags.items()],
+            }
+        ],
+    )
+    return made["VolumeId"]
 
 
 def _volumes_at(here: Deployment, host: Host) -> list[str]:

@@ -88,5 +88,5 @@ def test_whatever_is_left_is_found(here: Deployment) -> None:
         f"att_1 in machines of {host.instance_id}",
         "the row of volume t says that it is there",
         "Redis key forgotten of no end",
-        f"1 bells in queue host.{host.instance_id}",
+        f"Redis key host.{host.instance_id} of no end",
     }

@@ -17,6 +17,7 @@ from app.errors import Unavailable
 from infra.leaks import kernel
 from infra.leaks.host import HostTraces
 from infra.leaks.queue import QueueTraces
+from infra.queue import CONTROL, OF_ONE, host_queue, worker_queue
 from tests.integration.test_queue import running
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -298,7 +299,24 @@ def test_our_keys_that_last_for_ever_get_an_end_and_others_are_left() -> None:
             assert broker.ttl("another:lasting") == -1
             assert traces.found() == ()
             assert not traces.remove(found.leak)
-        with closing(QueueTraces(f"unix://{socket}")) as traces:
+        with closing(QueueTraces(f"unix://{socket}", OF_ONE)) as traces:
             with pytest.raises(Unavailable):
                 traces.found()
             assert not traces.remove(found.leak)
+
+
+def test_bells_of_a_host_that_is_gone_get_an_end_and_those_that_are_rung_now_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with TemporaryDirectory(dir="/tmp", prefix="pmg") as directory:
+        socket = Path(directory) / "redis.sock"
+        with running(socket) as broker, closing(QueueTraces(f"unix://{socket}", OF_ONE)) as traces:
+            for queue in (host_queue("i-1"), worker_queue("claim_1"), CONTROL, "another"):
+                broker.lpush(queue, b"bell")
+            assert traces.found() == ()
+            monkeypatch.setattr("infra.leaks.queue.UNHEARD_S", 0)
+            leaks = {trace.leak.name: trace.leak for trace in traces.found()}
+            assert leaks.keys() == {"host.i-1", "worker.claim_1"}
+            assert traces.remove(leaks["host.i-1"])
+            assert 0 < broker.ttl("host.i-1") <= 60
+            assert {trace.leak.name for trace in traces.found()} == {"worker.claim_1"}
