@@ -216,7 +216,7 @@ def test_the_command_says_how_far_a_warm_target_is_met(cli: Cli, wire: Wire) -> 
     wire.will(ok(told), ok(shapes.snapshot()))
     assert cli("snapshots", "warm", "task-suite", "--hosts", "3").stdout == (
         "task-suite@1 is to be warm on 3 hosts: warm on h-1; coming on h-2; "
-        "1 more is wanted than could have it; h-3: draining\n"
+        "no host for 1 more; h-3: draining\n"
     )
     ended = cli("snapshots", "warm", "task-suite", "--hosts", "0").stdout
     assert ended == "task-suite is kept warm nowhere\n"

@@ -187,8 +187,7 @@ def _warm_line(told: Snapshot) -> str:
         parts.append(f"coming on {', '.join(warm['coming_on'])}")
     if warm["missing"]:
         lacks = "".join(f"; {one['host']}: {one['reason']}" for one in warm["unfit"])
-        wanted = "1 more is" if warm["missing"] == 1 else f"{warm['missing']} more are"
-        parts.append(f"{wanted} wanted than could have it{lacks}")
+        parts.append(f"no host for {warm['missing']} more{lacks}")
     hosts = "host" if warm["hosts"] == 1 else "hosts"
     return f"{warm['snapshot']} is to be warm on {warm['hosts']} {hosts}: {'; '.join(parts)}"
 
