@@ -19,7 +19,8 @@ from app.ports.leaks import RowLeaks, Traces
 def on_host(ports: Ports, host: HostPorts, traces: Traces) -> frozenset[Leak]:
     """Machines, bundles and their traces on this host that no row owns. Raises Unavailable without the rows."""
     names, bundles = set(host.machines.known()), set(host.bundles.known())
-    seen = traces.found()
+    own = _own_mounts(host)
+    seen = [each for each in traces.found() if not _is_mount_of(each, own)]
     # The rows are read after the lists: what was made in between is not taken for a leak.
     owned = {claimed.attempt.attempt_id for claimed in ports.attempts.held_by(host.host_id)}
     kept = ports.snapshots.bundle_ids()
@@ -93,6 +94,15 @@ def mend_in_deployment(
 
 def _owners(seen: Iterable[Trace], names: Iterable[str]) -> set[str]:
     return {*names, *(trace.owner for trace in seen if trace.owner is not None)}
+
+
+def _own_mounts(host: HostPorts) -> frozenset[str]:
+    """Bundles that are mounted where they are kept: `delete` takes the mount away first."""
+    return frozenset(host.bundles.mounted()) if host.bundles.stores_elsewhere else frozenset()
+
+
+def _is_mount_of(trace: Trace, owners: Container[str]) -> bool:
+    return trace.leak.kind is LeakKind.MOUNT and trace.owner in owners
 
 
 def _left_over(

@@ -154,6 +154,15 @@ def test_a_mount_goes_before_the_directory_that_it_is_in(suite: Stage, floor: Fa
     assert turns(suite, floor, 3) == [LeakKind.MOUNT, LeakKind.MACHINE]
 
 
+def test_a_stored_bundle_goes_with_its_own_mount(tmp_path: Path, floor: FakeTraces) -> None:
+    stage = Stage(tmp_path, elsewhere=True)
+    stage.host.bundles.staging("build_unowned").mkdir(parents=True)
+    lay(floor, LeakKind.MOUNT, "build_unowned")
+    # To unmount it alone would leave the volume, which nobody would then look for.
+    assert turns(stage, floor, 1) == [LeakKind.BUNDLE]
+    assert stage.host.bundles.known() == ()
+
+
 def test_what_cannot_be_mended_is_told_once_and_holds_up_nothing(
     suite: Stage, floor: FakeTraces
 ) -> None:
