@@ -64,6 +64,18 @@ class Owners:
         row = self.rows.get(seen.tags.get(TAG_TOKEN, ""))
         return row if row is not None and row.cloud_id in (None, _id_of(seen)) else None
 
+    def holder_of(self, seen: Volume | CloudSnapshot) -> str | None:
+        """The host that a volume is attached to, while that is there or may run machines: it may be mounted under them,
+        whatever the rows say (after a restore from a backup they know nothing of it), and to let go of it is its
+        host's.
+        """
+        at = seen.attachment if isinstance(seen, Volume) else None
+        if at is None:
+            return None
+        silent_ns = self.silent_ns.get(at.instance_id, SILENT_ATTACHED_NS + 1)
+        there = silent_ns <= SILENT_ATTACHED_NS or at.instance_id in self.busy
+        return at.instance_id if there else None
+
 
 def leaked(
     volumes: Sequence[Volume], snapshots: Sequence[CloudSnapshot], owners: Owners
@@ -90,6 +102,9 @@ def resource_leak(seen: Volume | CloudSnapshot, owners: Owners) -> Leak | None:
         said.append(f"{usd_text(micros)} USD a month since {instant(seen.made_wall_ns)}")
     if not owners.knows:
         said.append("it stays: this database has never known any, so that another may own it")
+    holder = owners.holder_of(seen)
+    if holder is not None:
+        said.append(f"it stays while {holder} is there, where it may be mounted")
     age_ns = max(0, owners.now_ns - seen.made_wall_ns)
     return Leak(_LEAKS[kind], _id_of(seen), "; ".join(said), age_ns, micros)
 

@@ -5,6 +5,8 @@ Nothing is decided by one listing: the cloud's may lag behind what it did. Each 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from app.domain.cloud import CloudSnapshot, Resource, ResourceKind, Volume
 from app.domain.cloud_leak import Owners, leaked, resource_leak
 from app.domain.leak import Leak, LeakKind
@@ -27,14 +29,14 @@ def in_account(ports: Ports, rows: RowLeaks) -> frozenset[Leak]:
         return frozenset()
     volumes, snapshots = ports.cloud.volumes(), ports.cloud.snapshots()
     # The rows are read after the lists: what was made in between is not taken for a leak.
-    return frozenset(leaked(volumes, snapshots, _owners(ports, rows)))
+    return frozenset(leaked(volumes, snapshots, _owners(ports, rows, volumes)))
 
 
 def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
     """Make away with one, if it still is a leak; False if it is not, or not yet.
 
-    A database that has never known a resource deletes none: it may be another deployment's. Raises CloudRefused,
-    Unavailable.
+    A database that has never known a resource deletes none: it may be another deployment's. Nothing is taken from a host
+    that is there: it may have it mounted under its forks. Raises CloudRefused, Unavailable.
     """
     cloud = ports.cloud
     if cloud is None:
@@ -46,11 +48,13 @@ def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
             seen = cloud.snapshot(leak.name)
         case _:
             return _strike(ports, cloud, leak.name)
-    owners = _owners(ports, rows)
+    owners = _owners(ports, rows, (seen,) if isinstance(seen, Volume) else ())
     row = _row_of(owners, leak.name) if seen is None else owners.row_of(seen)
     if seen is None:
         return _mark_gone(ports, row)
     if not owners.knows or resource_leak(seen, owners) is None:
+        return False
+    if owners.holder_of(seen) is not None:
         return False
     if not _removed(ports, cloud, seen):
         return False
@@ -58,15 +62,16 @@ def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
     return True
 
 
-def _owners(ports: Ports, rows: RowLeaks) -> Owners:
+def _owners(ports: Ports, rows: RowLeaks, volumes: Iterable[Volume]) -> Owners:
     living = ports.resources.living()
     now_ns = rows.now_ns()
     of_rows = {row.host_id for row in living if row.host_id is not None}
+    attached = {each.attachment.instance_id for each in volumes if each.attachment is not None}
     return Owners(
         now_ns=now_ns,
         rows={row.token: row for row in living},
         silent_ns={host.host_id: host.heartbeat_age_ns for host in ports.hosts.list()},
-        busy=frozenset(host_id for host_id in of_rows if ports.attempts.held_by(host_id)),
+        busy=frozenset(each for each in of_rows | attached if ports.attempts.held_by(each)),
         bundles=ports.snapshots.bundle_ids(),
         knows=bool(living or ports.resources.made_within(0, now_ns + 1)),
         price=ports.rates.storage,

@@ -218,6 +218,35 @@ def test_a_silent_host_with_an_open_attempt_keeps_its_volume(suite: Stage) -> No
     assert account.there() == {volume}
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["no-row", "never-settled"])
+def test_what_is_attached_to_a_host_that_is_there_is_told_and_never_taken_from_it(
+    account: Account, known: bool
+) -> None:
+    """Forks may run on it: rows restored from a backup know nothing of a volume that was mounted since."""
+    if known:
+        row = account.intend("tok_v")
+        volume = account.create("tok_v", tags_of(row))
+        account.ports.resources.made("tok_v", volume)
+        account.suite.clock.advance(5)
+        account.cloud.attach(volume, "host0", "/dev/sdf")
+    else:
+        volume = account.volume("tok_v")
+        account.volume("tok_other")
+        account.ports.resources.gone("tok_v")
+    account.suite.clock.advance(3 * HOUR_S)
+    account.ports.hosts.heartbeat("host0", ())
+    with structlog.testing.capture_logs() as logs:
+        assert account.turns(4) == [LeakKind.CLOUD_VOLUME]
+    (told,) = (line for line in logs if line["event"] == "leak")
+    assert (told["name"], told["mended"]) == (volume, False)
+    assert told["detail"].endswith("it stays while host0 is there, where it may be mounted")
+    assert volume in account.there()
+    assert "detach" not in account.cloud.calls
+    account.suite.clock.advance(SILENT_ATTACHED_NS / 1e9 + 60)
+    account.turns(2, host=False)
+    assert volume not in account.there()
+
+
 def test_a_terminated_instance_leaves_rows_or_free_volumes(account: Account) -> None:
     bound, free = account.volume("tok_bound"), account.volume("tok_free")
     account.cloud.bind(bound, "host0")

@@ -151,20 +151,39 @@ def test_what_nobody_owns_is_a_leak_with_its_reason(
 
 
 def test_a_leak_says_what_it_costs_and_since_when() -> None:
-    (volume,) = found(VOLUME, owners())
+    (volume,) = found(FREE, owners())
     assert volume.detail == (
         "8 GiB of build_1; no row knows it; 0.64 USD a month since 2027-01-13T06:00:00.000Z"
     )
     assert (volume.micros_per_month, volume.age_ns) == (640_000, 50 * NS_PER_HOUR)
     (snapshot,) = found(SNAPSHOT, owners(bundles=NOBODYS))
     assert snapshot.micros_per_month == 400_000
-    (strange,) = found(VOLUME, owners(knows=False))
+    (strange,) = found(FREE, owners(knows=False))
     assert strange.detail.endswith(
         "it stays: this database has never known any, so that another may own it"
     )
     (unpriced,) = found(VOLUME, owners(price=None))
     assert unpriced.micros_per_month is None
     assert "USD" not in unpriced.detail
+
+
+@pytest.mark.parametrize(
+    ("by", "there"),
+    [
+        (owners(silent_ns={"i-1": SILENT_ATTACHED_NS}), True),
+        (owners(silent_ns={"i-1": SILENT_ATTACHED_NS + 1}), False),
+        (owners(silent_ns={}), False),
+        (owners(silent_ns={}, busy=frozenset({"i-1"})), True),
+    ],
+)
+def test_what_may_be_mounted_on_a_host_that_is_there_says_that_it_stays(
+    by: Owners, there: bool
+) -> None:
+    (leak,) = found(VOLUME, by)
+    assert (by.holder_of(VOLUME) == "i-1") is there
+    assert leak.detail.endswith("it stays while i-1 is there, where it may be mounted") is there
+    assert by.holder_of(FREE) is None
+    assert by.holder_of(SNAPSHOT) is None
 
 
 def test_two_looks_at_one_leak_see_the_same_one() -> None:
