@@ -73,8 +73,9 @@ class Settings(BaseSettings):
     aws_region: str | None = Field(default=None, min_length=1)
     # None: AWS itself.
     aws_endpoint: str | None = Field(default=None, min_length=1)
-    # The tag of all that we make in the account: two deployments of one account never touch each other's.
-    deployment: str = Field(default="promigence", min_length=1, max_length=64)
+    # The tag of all that we make in the account: two deployments of one account never touch each other's. No default:
+    # two that shared it would take each other's snapshots for leaks.
+    deployment: str | None = Field(default=None, min_length=1, max_length=64)
     # Where attached volumes show up, named after their ids.
     devices: Path = Path("/dev/disk/by-id")
     # How fast AWS fetches a fresh volume's blocks (MiB/s, billed by the GiB); None: at its own pace, for nothing.
@@ -128,6 +129,8 @@ class Settings(BaseSettings):
         object.__setattr__(self, "run_dir", self.run_dir or runtime_dir(directory))
         if self.bundles == "ebs" and self.aws_region is None:
             raise ValueError("bundles=ebs needs aws_region: snapshots live in one region")
+        if self.bundles == "ebs" and self.deployment is None:
+            raise ValueError("bundles=ebs needs deployment: a name that no other of the account has")
         if self.fleet is not None and self.aws_region is None:
             raise ValueError("fleet needs aws_region: a group is in one region")
         if self.fleet_min > self.fleet_max:

@@ -302,6 +302,7 @@ def _cloud(settings: Settings) -> Cloud | None:
     """The account that snapshots are stored in, where they are."""
     if settings.bundles == "local":
         return None
+    assert settings.deployment is not None
     return Ec2Cloud(
         _account(settings),
         settings.deployment,

@@ -35,8 +35,8 @@ def in_account(ports: Ports, rows: RowLeaks) -> frozenset[Leak]:
 def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
     """Make away with one, if it still is a leak; False if it is not, or not yet.
 
-    A database that has never known a resource deletes none: it may be another deployment's. Nothing is taken from a host
-    that is there: it may have it mounted under its forks. Raises CloudRefused, Unavailable.
+    A database that has never known a resource deletes none: it may be another deployment's. Nothing is taken from a
+    host that is there: it may have it mounted under its forks. Raises CloudRefused, Unavailable.
     """
     cloud = ports.cloud
     if cloud is None:

@@ -111,10 +111,13 @@ def test_a_wrong_setting_is_named(name: str, value: object) -> None:
         Settings.model_validate({name: value})
 
 
-def test_snapshots_on_ebs_are_in_a_region() -> None:
+def test_snapshots_on_ebs_are_in_a_region_and_of_a_deployment_that_has_a_name() -> None:
+    """Two deployments with one name would take each other's snapshots for leaks: there is none by default."""
     with pytest.raises(ValidationError, match="aws_region"):
-        Settings(bundles="ebs")
-    assert Settings(bundles="ebs", aws_region="eu-west-1").deployment == "promigence"
+        Settings(bundles="ebs", deployment="ours")
+    with pytest.raises(ValidationError, match="needs deployment"):
+        Settings(bundles="ebs", aws_region="eu-west-1")
+    assert Settings(bundles="ebs", aws_region="eu-west-1", deployment="ours").deployment == "ours"
 
 
 def test_settings_do_not_change() -> None:
