@@ -137,7 +137,8 @@ class Mounts:
         finally:
             with self._lock:
                 self._used[bundle_id] -= 1
-                self._used += Counter()
+                if not self._used[bundle_id]:
+                    del self._used[bundle_id]
 
     def _may_begin(self, bundle_id: str, now_ns: int) -> bool:
         last = self._tries.get(bundle_id)

@@ -162,9 +162,8 @@ class Attempts(Protocol):
 
         A template is claimed only by its id, others only as `of` allows. The lease is what its grant funds. A fork that
         is asked to stop, or that neither its grant nor the pool can fund its smallest lease, ends here instead, and the
-        next is taken.
-        None when nothing waits, or when `at_once` forks of this host are RESTORING or CHECKING: those that wait cost
-        nothing meanwhile. Two workers never get the same fork.
+        next is taken. None when none of those waits, or when `at_once` forks of this host are RESTORING or CHECKING:
+        those that wait cost nothing meanwhile. Two workers never get the same fork.
         """
         ...
 
