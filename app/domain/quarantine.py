@@ -38,6 +38,9 @@ SAYS_NOTHING = frozenset(
 
 # The evidence of an `on_fork` hook that did not pass names it: a command of the snapshot's own, run by its author.
 HOOK = "command"
+# The evidence of a bundle that could not be mounted counts the tries. A host tells the placer of that itself
+# (`Host.unmountable`), goes on forking from what it has mounted, and no self-test would mount anything.
+MOUNT = "mount_tries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def strike_of(failure: Failure | None, fork_id: str, bundle_id: str) -> Strike |
         return None
     if failure.kind not in HOST_FAULTS and failure.phase not in COMING_UP:
         return None
-    if HOOK in failure.evidence:
+    if HOOK in failure.evidence or MOUNT in failure.evidence:
         return None
     return Strike(fork_id, bundle_id, failure.kind, failure.phase)
 

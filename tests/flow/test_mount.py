@@ -143,6 +143,18 @@ def test_a_failed_mount_is_the_failure_of_those_that_waited_and_they_go_elsewher
     assert {each["host"] for each in page["forks"]} == {"host0"}
 
 
+def test_a_bundle_that_nobody_can_mount_takes_no_host_out_of_placement(two: Stage) -> None:
+    """A snapshot that is gone, or a cloud that is away, would take one after the other, and what is warm on them."""
+    host = only(two, "host1")
+    bundles(host).fault(bundle_of(two), THROTTLED)
+    run_id = two.start(spec(count=4, environment_retries=0))
+    page = two.run_until_final(run_id)
+    assert [each["kind"] for each in page["environment_failures"]] == ["snapshot_unavailable"] * 4
+    (seen,) = [each for each in two.ports.hosts.list() if each.host_id == "host1"]
+    assert seen.quarantine is None
+    assert [bundle_id for bundle_id, _ in seen.unmountable] == [bundle_of(two)]
+
+
 def test_a_fork_that_comes_back_to_the_same_host_waits_for_the_next_try(two: Stage) -> None:
     slow = slowly(two, "host1")
     host = only(two, "host1")

@@ -60,6 +60,12 @@ def test_a_hook_of_the_snapshots_own_says_nothing_of_the_host() -> None:
     assert strike_of(hook, "f", "b") is None
 
 
+def test_a_bundle_that_could_not_be_mounted_says_nothing_of_what_is() -> None:
+    for kind in (FailureKind.SNAPSHOT_UNAVAILABLE, FailureKind.HOST_DISK_FULL):
+        mount = failed(kind, phase=Phase.RESTORE, evidence={"mount_tries": 1})
+        assert strike_of(mount, "f", "b") is None
+
+
 def test_a_fork_counts_once_however_often_it_fails_here() -> None:
     seen: tuple[Strike, ...] = ()
     for _ in range(10):
