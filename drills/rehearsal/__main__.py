@@ -29,7 +29,7 @@ from drills.rehearsal.story import Step
 from drills.rows import account_of
 
 DIRECTORY = Path(".promigence/rehearsal")
-WHOLE, QUICK = Step(forks=24, busy_s=8.0), Step(forks=6, busy_s=4.0)
+WHOLE, QUICK = Step(forks=24, busy_s=8.0), Step(forks=6, busy_s=4.0, hurried=True)
 # The account's reaper comes by once a minute, and mends what it has seen twice.
 GONE_WITHIN_S = 150.0
 
@@ -81,8 +81,9 @@ def _played(step: Step, console: Console) -> dict[str, Any]:
         act(f"a step of {step.forks} over {HOSTS} hosts, one of which is lost")
         run_id = story.begin(here, step)
         lost = story.lose(here, run_id, third)
-        act("another host is told that it is taken back; the lost one's leases run out")
-        noticed = story.give_notice(here, second)
+        act("another host is told that it is taken back")
+        noticed = story.give_notice(here, run_id, third, second)
+        act("what was lost and may be replaced is")
         report = story.finish(here, run_id)
         account = account_of(here.database, run_id)
         wrong = [
@@ -90,7 +91,7 @@ def _played(step: Step, console: Console) -> dict[str, Any]:
             *wrong_notice(noticed),
         ]
         act("the snapshot is deleted, the hosts are taken down")
-        seen = _cleared(here)
+        seen = _cleared(here, hurried=step.hurried)
         if wrong or seen.leftovers:
             _keep(here, console)
     return {
@@ -106,15 +107,24 @@ def _played(step: Step, console: Console) -> dict[str, Any]:
     }
 
 
-def _cleared(here: Deployment) -> Seen:
+def _cleared(here: Deployment, *, hurried: bool) -> Seen:
+    up = here.hosts[:2]
     machines = frozenset(
         row["attempt_id"] for row in here.database.rows("SELECT attempt_id FROM attempt")
     )
     here.client.snapshots.delete(story.SNAPSHOT)
+    if hurried:
+        here.mend(*(host.directory for host in up))
     story.until(lambda: not story.kept(here), GONE_WITHIN_S, "the snapshot is gone")
-    for host in here.hosts[:2]:
+    for host in up:
         host.down()
-    settled(lambda: list(look(here, machines).leftovers), GONE_WITHIN_S)
+
+    def left() -> list[str]:
+        if hurried:
+            here.mend(here.control)
+        return list(look(here, machines).leftovers)
+
+    settled(left, GONE_WITHIN_S)
     return look(here, machines)
 
 

@@ -6,13 +6,15 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.stack import client_of, keep_logs, start, stop, uninterrupted
+from demo.stack import SERVER, client_of, keep_logs, start, stop, uninterrupted
 from drills import postgres
 from drills.postgres import Postgres
 from drills.rehearsal import redis, zone
@@ -28,6 +30,8 @@ SLOTS = 8
 CONTROL = "control"
 # Any that the mock lets through; whose machines are real is this drill's own.
 _IMAGE = "ami-12345678"
+_GROUP = "promigence-hosts"
+_MEND_S = 60.0
 _CREDENTIALS = "[default]\naws_access_key_id = rehearsal\naws_secret_access_key = rehearsal\n"
 
 
@@ -46,6 +50,13 @@ class Deployment:
     def terminate(self, host: Host) -> None:
         """As spot capacity goes: the instance is no more, and lets go of its volumes."""
         self.account.ec2().terminate_instances(InstanceIds=[host.instance_id])
+
+    def mend(self, *directories: Path) -> None:
+        """As an operator who does not wait for the reapers: `doctor --fix` in each of these stacks."""
+        for directory in directories:
+            argv = (str(SERVER), "doctor", "--fix", "--dir", str(directory))
+            # What it finds, and whether it could mend that, is seen by whoever looks for leftovers.
+            subprocess.run(argv, stdout=sys.stderr, check=False, timeout=_MEND_S)
 
 
 @contextmanager
@@ -69,6 +80,7 @@ def deployed(folder: Path) -> Iterator[Deployment]:
         _remove_all(folder)
         with postgres.running(_database_folder(folder)) as database, redis.running() as queue:
             yield from _running(folder, here, database, queue)
+    _remove_all(folder)
 
 
 def _running(folder: Path, here: Zone, database: Postgres, queue: str) -> Iterator[Deployment]:
@@ -83,7 +95,7 @@ def _running(folder: Path, here: Zone, database: Postgres, queue: str) -> Iterat
         for n, instance_id in enumerate(_instances(account), start=1)
     )
     try:
-        start(control, None, {**shared, "PROMIGENCE_PARTS": '["api", "billing", "flower"]'})
+        start(control, None, {**shared, **_of_control()})
         with client_of(control) as client:
             yield Deployment(here, account, client, database, queue, control, hosts)
     except Exception:
@@ -109,6 +121,17 @@ def _shared(here: Zone, database: Postgres, queue: str) -> Mapping[str, str]:
     return {f"PROMIGENCE_{name}": value for name, value in told.items()}
 
 
+def _of_control() -> Mapping[str, str]:
+    """What the control plane alone is told: whose size it may move, here not at all."""
+    told = {
+        "PARTS": json.dumps(["api", "billing", "flower"]),
+        "FLEET": _GROUP,
+        "FLEET_MIN": str(HOSTS),
+        "FLEET_MAX": str(HOSTS),
+    }
+    return {f"PROMIGENCE_{name}": value for name, value in told.items()}
+
+
 def _of_host(here: Zone, instance_id: str) -> Mapping[str, str]:
     """What an instance's user data would write, with this zone's places instead of the ones on EC2."""
     told = {
@@ -122,14 +145,23 @@ def _of_host(here: Zone, instance_id: str) -> Mapping[str, str]:
 
 
 def _instances(account: Account) -> list[str]:
-    answer = account.ec2().run_instances(
-        ImageId=_IMAGE,
-        InstanceType="m8i.xlarge",
-        MinCount=HOSTS,
-        MaxCount=HOSTS,
-        Placement={"AvailabilityZone": ZONE},
+    """An Auto Scaling group of fixed size. What it starts for one that is lost, nobody makes a host of here."""
+    account.ec2().create_launch_template(
+        LaunchTemplateName=_GROUP,
+        LaunchTemplateData={"ImageId": _IMAGE, "InstanceType": "m8i.xlarge"},
     )
-    return [instance["InstanceId"] for instance in answer["Instances"]]
+    groups = account.autoscaling()
+    groups.create_auto_scaling_group(
+        AutoScalingGroupName=_GROUP,
+        LaunchTemplate={"LaunchTemplateName": _GROUP, "Version": "$Latest"},
+        MinSize=HOSTS,
+        MaxSize=HOSTS,
+        DesiredCapacity=HOSTS,
+        AvailabilityZones=[ZONE],
+        NewInstancesProtectedFromScaleIn=True,
+    )
+    found = groups.describe_auto_scaling_groups(AutoScalingGroupNames=[_GROUP])
+    return [each["InstanceId"] for each in found["AutoScalingGroups"][0]["Instances"]]
 
 
 def _stop_all(folder: Path) -> None:

@@ -19,8 +19,6 @@ CAP_USD = 1.0
 # Restored by emulation, many at once, on two cores.
 BUILD_WITHIN_S, MOUNT_WITHIN_S, RUN_WITHIN_S = 240.0, 60.0, 240.0
 NOTICE_S = 120.0
-# A machine whose host is silent ends by its lease, which the limits of its commands make: the shorter they are, the
-# sooner that is known.
 TEST_S, COMMAND_S = 10.0, 20.0
 # With four on two hosts, each has some.
 HELD = 4
@@ -35,10 +33,14 @@ _OLDER = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the step is: so many forks, each busy for so long."""
+    """What the step is: so many forks, each busy for so long.
+
+    `hurried`: nobody waits for reapers to come by.
+    """
 
     forks: int
     busy_s: float
+    hurried: bool = False
 
 
 def build(here: Deployment, host: Host) -> dict[str, Any]:
@@ -105,8 +107,16 @@ def lose(here: Deployment, run_id: str, host: Host) -> dict[str, Any]:
     }
 
 
-def give_notice(here: Deployment, host: Host) -> dict[str, Any]:
-    """Forks are held, and the host of one of them is told that its spot capacity is taken back."""
+def give_notice(here: Deployment, step_id: str, lost: Host, host: Host) -> dict[str, Any]:
+    """When all but the lost host are idle, forks are held, and the host of some of them is told that its spot capacity
+    is taken back.
+    """
+
+    def idle() -> bool:
+        forks = here.client.runs.forks(step_id)
+        return all(f["state"] == "ended" for f in forks if f["host"] != lost.instance_id)
+
+    until(idle, RUN_WITHIN_S, "the forks of the other hosts have ended")
     run_id = here.client.runs.start(
         SNAPSHOT, count=HELD, spend_cap=CAP_USD, verify_each=False, hold_seconds=120
     )["run_id"]
