@@ -73,6 +73,8 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
     proof: dict[str, object] = {}
     try:
         bundle = _stored(ports, host, build, candidate)
+        if _is_settled(ports, build):
+            return
         if host.bundles.stores_elsewhere:
             proof = {"proof": _proved(ports, host, build, bundle)}
     except NoRoomYet:
@@ -103,6 +105,12 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
         ),
     )
     ports.builds.say(build.build_id, "verified", f"stored as {snapshot.ref}")
+
+
+def _is_settled(ports: Ports, build: Build) -> bool:
+    """Whether another process of this host, which drains, has come to the end of it meanwhile."""
+    now = ports.builds.find(build.build_id)
+    return now is None or now.state.final
 
 
 def _stored(ports: Ports, host: HostPorts, build: Build, candidate: Candidate) -> Bundle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -179,6 +180,25 @@ def test_without_room_the_proof_waits_and_blocks_nobody(away: Stage) -> None:
     assert "no room" in waits[0]
     assert page["state"] == "verified"
     assert away.run_until_final(busy[0])["totals"]["passed"] == 1
+
+
+def test_what_another_process_has_settled_meanwhile_is_not_proved_again(away: Stage) -> None:
+    bundles = cast(FakeBundles, away.host.bundles)
+    store, seen = bundles.store, Counter[str]()
+
+    def meanwhile(bundle_id: str) -> Any:
+        seen[bundle_id] += 1
+        bundle = store(bundle_id)
+        if seen[bundle_id] == 1:
+            verify.verify(away.ports, away.host, bundle_id)  # by the process that drains
+            away.world.fault("restore", FailureKind.RESTORE_FAILED)
+        return bundle
+
+    bundles.store = meanwhile  # type: ignore[method-assign]
+    page = away.build(definition())
+    assert page["state"] == "verified"
+    assert away.world.planted("restore") == 1
+    assert sum("came up" in text for _, text in steps(page)) == 1
 
 
 def test_a_crash_in_the_proof_is_gone_on_from(away: Stage) -> None:
