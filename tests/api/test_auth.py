@@ -33,6 +33,7 @@ BODIES: dict[str, Any] = {
     "/v1/quotes": STEP,
     "/v1/runs": STEP,
     "/v1/snapshots": {"definition": DEFINITION},
+    "/v1/snapshots/{ref}/warm": {"hosts": 1},
     "/v1/forks/{fork_id}/execs": {"sh": "true"},
     "/v1/forks/{fork_id}/release": {"passed": True},
 }
@@ -60,7 +61,8 @@ def furnished(suite: Door) -> Door:
 
 def _call(door: Door, method: str, path: str, headers: dict[str, str]) -> Any:
     there = re.sub(r"{(\w+)}", lambda name: door.made.get(name[1], "none"), path)
-    sent: dict[str, Any] = {"json": BODIES[path]} if path in BODIES and method == "POST" else {}
+    has_body = path in BODIES and method in ("POST", "PUT")
+    sent: dict[str, Any] = {"json": BODIES[path]} if has_body else {}
     if path.endswith("/files"):
         sent["params"] = {"path": "/tmp/file"}
     return door.client.request(method, there, headers=headers, **sent)
