@@ -103,7 +103,8 @@ class LocalBundles:
         """Ready to fork from. What a fork needs at once is read at its first use since boot or since a change; the rest
         is left to `read`, for no fork shall wait for it.
         """
-        bundle = self._opened(bundle_id)
+        with _readable(bundle_id):
+            bundle = self._opened(bundle_id)
         self._note_use(bundle_id)
         return bundle
 
@@ -195,7 +196,7 @@ class LocalBundles:
 
     def _read(self, bundle_id: str, rest_s: float) -> None:
         directory = self._directory(bundle_id)
-        with self._refusing(bundle_id, directory):
+        with _readable(bundle_id), self._refusing(bundle_id, directory):
             mark = self._mark(directory)
             contents = manifest.read(directory)
             manifest.check_chunks(directory, contents, lambda: time.sleep(rest_s))
@@ -250,7 +251,10 @@ class LocalBundles:
             raise refusal[1]
 
     def _is_unread(self, bundle_id: str, known: _Mounted) -> bool:
-        mark = self._mark(known.bundle.directory)
+        try:
+            mark = self._mark(known.bundle.directory)
+        except OSError:
+            return True  # who reads it will say what is wrong
         if self._is_sound(bundle_id, mark):
             return False
         refusal = _load(self._refusals / bundle_id)
@@ -262,7 +266,7 @@ class LocalBundles:
 
     def _mark_now(self, bundle_id: str) -> str | None:
         """Of a bundle that may not be here, or be on its way out."""
-        with contextlib.suppress(EnvironmentFault, FileNotFoundError):
+        with contextlib.suppress(EnvironmentFault, OSError):
             return self._mark(self._directory(bundle_id))
         return None
 
@@ -273,6 +277,20 @@ class LocalBundles:
             stat = entry.stat()
             files[entry.name] = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
         return json.dumps({"boot_id": self._boot_id, "files": files})
+
+
+@contextlib.contextmanager
+def _readable(bundle_id: str) -> Iterator[None]:
+    """Inside, a disk that does not give its bytes, as a volume's may at any time, is a fault of the environment."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentFault(
+            FailureKind.SNAPSHOT_UNAVAILABLE,
+            f"bundle {bundle_id} cannot be read: {error}",
+            bundle=bundle_id,
+            reason="disk_failed",
+        ) from error
 
 
 def _check_first(directory: Path, contents: manifest.Manifest) -> None:

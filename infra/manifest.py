@@ -6,13 +6,15 @@ memory file with flipped bits and runs on; the guest then fails like a task woul
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from app.domain.machine import Accelerator, Bundle, RestoreKey, Shape
 from app.errors import EnvironmentFault, FailureKind
@@ -21,8 +23,13 @@ NAME = "manifest.json"
 VERSION = 2
 _SEAL = "sha256"
 CHUNK_BYTES = 2 << 20
+# A tenth of it would describe a guest of a TiB.
+MOST_BYTES = 512 << 20
 # What a fork reads at once: device state, tools and other small files whole, and the first part of the large ones.
 _SMALL_BYTES, _FIRST_CHUNKS = 32 << 20, 8
+_NO_FILE = "it is no plain file"
+# Of JSON that is nested without end, and of numbers that are none.
+_ENDLESS = (RecursionError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,8 @@ def read(directory: Path) -> Manifest:
     wrong_version), (snapshot_corrupt) where it cannot be read.
     """
     try:
-        raw = json.loads((directory / NAME).read_text())
+        with opened(directory, NAME) as file:
+            raw = _loaded(file.read(MOST_BYTES + 1))
         if raw["version"] != VERSION and _is_whole(raw):
             raise _of_another_version(directory, raw["version"])
         return _parse(raw)
@@ -92,8 +100,25 @@ def read(directory: Path) -> Manifest:
         raise EnvironmentFault(
             FailureKind.SNAPSHOT_UNAVAILABLE, f"bundle {directory.name} is not here"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, *_ENDLESS) as error:
         raise _corrupt(directory, NAME, f"it cannot be read: {error!r}") from error
+
+
+def opened(directory: Path, name: str) -> BinaryIO:
+    """A file of a bundle for reading. It comes from a disk: a link would lead out of that, a pipe would never answer.
+
+    Raises EnvironmentFault(snapshot_corrupt) for what is no plain file, FileNotFoundError, OSError.
+    """
+    try:
+        fd = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _corrupt(directory, name, _NO_FILE) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _corrupt(directory, name, _NO_FILE)
+    return os.fdopen(fd, "rb")
 
 
 def check_sizes(directory: Path, manifest: Manifest) -> None:
@@ -103,7 +128,7 @@ def check_sizes(directory: Path, manifest: Manifest) -> None:
     """
     for name, expected in manifest.files.items():
         try:
-            size = (directory / name).stat().st_size
+            seen = (directory / name).lstat()
         except FileNotFoundError as error:
             raise EnvironmentFault(
                 FailureKind.SNAPSHOT_UNAVAILABLE,
@@ -111,6 +136,9 @@ def check_sizes(directory: Path, manifest: Manifest) -> None:
                 bundle=directory.name,
                 file=name,
             ) from error
+        if not stat.S_ISREG(seen.st_mode):
+            raise _corrupt(directory, name, _NO_FILE)
+        size = seen.st_size
         if size != expected.size:
             what = f"it has {size} bytes instead of {expected.size}"
             raise _corrupt(directory, name, what, expected_bytes=expected.size, seen_bytes=size)
@@ -156,6 +184,12 @@ def _check_file(
                 seen_sha256=is_now,
             )
         after_each()
+
+
+def _loaded(text: bytes) -> Any:
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return json.loads(text)
 
 
 def _parse(raw: Any) -> Manifest:

@@ -22,7 +22,7 @@ from typing import Any
 
 from app.errors import EnvironmentFault, FailureKind
 from infra import page_cache
-from infra.manifest import CHUNK_BYTES, FileRecord, Manifest, break_seal, sealed
+from infra.manifest import CHUNK_BYTES, FileRecord, Manifest, break_seal, opened, sealed
 
 NAME = "working-set.json"
 VERSION = 1
@@ -118,7 +118,7 @@ def read(directory: Path, manifest: Manifest) -> WorkingSet | None:
     EnvironmentFault(snapshot_corrupt) for one that is not as it was written.
     """
     try:
-        with (directory / NAME).open("rb") as file:
+        with opened(directory, NAME) as file:
             text = file.read(_MOST_TEXT_BYTES + 1)
     except FileNotFoundError:
         return None

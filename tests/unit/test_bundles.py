@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -290,3 +291,52 @@ def test_a_bundle_id_is_no_path(bundles: LocalBundles, name: str) -> None:
         bundles.open(name)
     with pytest.raises(BadRequest):
         bundles.delete(name)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "memory.img", "working-set.json"])
+@pytest.mark.parametrize("what", ["link", "pipe", "directory"])
+def test_what_is_no_plain_file_is_refused_and_never_followed_or_waited_for(
+    bundles: LocalBundles, tmp_path: Path, name: str, what: str
+) -> None:
+    """A bundle's files come from a disk: a link would have a fork read this host's own files."""
+    file = stored(bundles).directory / name
+    elsewhere = tmp_path / "secret"
+    if file.exists():
+        file.rename(elsewhere)
+    else:
+        elsewhere.write_bytes(b"{}")
+    match what:
+        case "link":
+            file.symlink_to(elsewhere)
+        case "pipe":
+            os.mkfifo(file)
+        case _:
+            file.mkdir()
+    with pytest.raises(EnvironmentFault, match=f"{name}: it is no plain file") as caught:
+        bundles.open("one")
+    assert caught.value.kind is FailureKind.SNAPSHOT_CORRUPT
+    assert bundles.mounted() == ()
+
+
+def test_a_disk_that_does_not_give_its_bytes_is_a_fault_and_stops_nobody(
+    bundles: LocalBundles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    stored(bundles)
+    for mark in bundles._checked.iterdir():
+        mark.unlink()
+    fresh = LocalBundles(bundles._stored.parent)
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pread", broken)
+        for act in (fresh.open, fresh.read):
+            with pytest.raises(EnvironmentFault, match="one cannot be read") as caught:
+                act("one")
+            assert caught.value.kind is FailureKind.SNAPSHOT_UNAVAILABLE
+            assert caught.value.evidence["reason"] == "disk_failed"
+    assert fresh.open("one").bundle_id == "one"
+    assert fresh.refused() == ()
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "glob", broken)
+        assert fresh.unread() == ("one",)

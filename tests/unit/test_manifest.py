@@ -223,3 +223,35 @@ def test_half_a_manifest_is_corrupt(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault) as found:
         manifest.read(tmp_path / "b")
     assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"version": ' + "[" * 100_000,
+        " " * 200_002,
+    ],
+    ids=["deep", "deep-version", "long"],
+)
+def test_a_manifest_that_would_cost_more_than_it_says_is_corrupt(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "MOST_BYTES", 200_001)
+    make(tmp_path / "b", memory_img=b"m")
+    (tmp_path / "b" / manifest.NAME).write_text(text)
+    with pytest.raises(EnvironmentFault) as caught:
+        manifest.read(tmp_path / "b")
+    assert caught.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+def test_a_size_without_end_is_corrupt(tmp_path: Path) -> None:
+    make(tmp_path / "b", memory_img=b"m")
+    file = tmp_path / "b" / manifest.NAME
+    raw = json.loads(file.read_text())
+    raw.pop("sha256")
+    raw["files"]["memory.img"]["size"] = float("inf")
+    file.write_text(manifest.sealed(raw))
+    with pytest.raises(EnvironmentFault) as caught:
+        manifest.read(tmp_path / "b")
+    assert caught.value.kind is FailureKind.SNAPSHOT_CORRUPT
