@@ -130,7 +130,9 @@ class Settings(BaseSettings):
         if self.bundles == "ebs" and self.aws_region is None:
             raise ValueError("bundles=ebs needs aws_region: snapshots live in one region")
         if self.bundles == "ebs" and self.deployment is None:
-            raise ValueError("bundles=ebs needs deployment: a name that no other of the account has")
+            raise ValueError(
+                "bundles=ebs needs deployment: a name that no other of the account has"
+            )
         if self.fleet is not None and self.aws_region is None:
             raise ValueError("fleet needs aws_region: a group is in one region")
         if self.fleet_min > self.fleet_max:
