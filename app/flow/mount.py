@@ -6,6 +6,8 @@ waited for it: each is claimed, fails with the evidence, and is replaced elsewhe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from app.domain.disk import DiskRoom
 from app.domain.warm import to_keep
 from app.errors import EnvironmentFault, FailureKind, Unavailable
@@ -13,6 +15,9 @@ from app.ports import HostPorts, Ports
 
 # An eviction that frees less than this has not helped a disk that is nearly full.
 LITTLE_BYTES = 1 << 20
+
+# What of a host's bundles is not given up.
+Needed = Callable[[Ports, HostPorts], frozenset[str]]
 
 
 def due(ports: Ports, host: HostPorts) -> tuple[str, ...]:
@@ -49,18 +54,18 @@ def shed(ports: Ports, host: HostPorts) -> tuple[str, ...]:
     if not _is_nearly_full(host):
         host.mounts.fruitless = False
         return ()
-    for bundle_id in _dispensable(ports, host):
+    for bundle_id in _dispensable(ports, host, _needed):
         if host.mounts.fruitless or not _is_nearly_full(host):
             break
         before = host.disk.free_bytes()
-        if _give_up(ports, host, bundle_id):
+        if _give_up(ports, host, bundle_id, _needed):
             gone.append(bundle_id)
             host.mounts.fruitless = host.disk.free_bytes() < before + LITTLE_BYTES
     return tuple(gone)
 
 
 def _tried(ports: Ports, host: HostPorts, bundle_id: str) -> EnvironmentFault | None:
-    if not _has_room(ports, host):
+    if not _has_room(ports, host, bundle_id):
         fault = EnvironmentFault(
             FailureKind.SNAPSHOT_UNAVAILABLE,
             f"all {host.mounts_max} bundles that may be mounted here are needed",
@@ -83,14 +88,18 @@ def _tried(ports: Ports, host: HostPorts, bundle_id: str) -> EnvironmentFault | 
     return fault
 
 
-def _has_room(ports: Ports, host: HostPorts) -> bool:
-    """Whether what is coming may be mounted too; what was not used for longest and nobody needs goes for it."""
+def _has_room(ports: Ports, host: HostPorts, bundle_id: str) -> bool:
+    """Whether what is coming may be mounted too. What was not used for longest and nobody needs goes for it; for what
+    forks wait for, so does what is only kept warm.
+    """
     if not host.bundles.stores_elsewhere:
         return True
-    for bundle_id in _dispensable(ports, host):
-        if _mounts(ports, host) <= host.mounts_max:
-            return True
-        _give_up(ports, host, bundle_id)
+    waited = bundle_id in ports.warm.needs(host.host_id).waiting
+    for needed in (_needed, _used) if waited else (_needed,):
+        for each in _dispensable(ports, host, needed):
+            if _mounts(ports, host) <= host.mounts_max:
+                return True
+            _give_up(ports, host, each, needed)
     return _mounts(ports, host) <= host.mounts_max
 
 
@@ -100,25 +109,30 @@ def _mounts(ports: Ports, host: HostPorts) -> int:
     return len({*host.bundles.mounted(), *host.mounts.coming()} - candidates)
 
 
-def _dispensable(ports: Ports, host: HostPorts) -> tuple[str, ...]:
+def _dispensable(ports: Ports, host: HostPorts, needed: Needed) -> tuple[str, ...]:
     """What may be given up, the least recently used first."""
-    needed = _needed(ports, host) | host.mounts.busy()
-    return tuple(each for each in host.bundles.mounted() if each not in needed)
+    stays = needed(ports, host) | host.mounts.busy()
+    return tuple(each for each in host.bundles.mounted() if each not in stays)
 
 
-def _give_up(ports: Ports, host: HostPorts, bundle_id: str) -> bool:
+def _give_up(ports: Ports, host: HostPorts, bundle_id: str, needed: Needed) -> bool:
     """Whether it is not here any more. Whoever has claimed from it before is in the rows by then."""
     with host.mounts.leaving(bundle_id):
         with host.mounts.claims:
-            needed = _needed(ports, host)
-        if bundle_id in needed or bundle_id in host.mounts.busy():
+            stays = needed(ports, host)
+        if bundle_id in stays or bundle_id in host.mounts.busy():
             return False
         return host.bundles.evict(bundle_id)
 
 
 def _needed(ports: Ports, host: HostPorts) -> frozenset[str]:
+    return _used(ports, host).union(_kept(ports, host))
+
+
+def _used(ports: Ports, host: HostPorts) -> frozenset[str]:
+    """What forks run on here or wait for, and what is being built."""
     needs = ports.warm.needs(host.host_id)
-    return frozenset({*needs.in_use, *needs.candidates, *_kept(ports, host)})
+    return needs.in_use | needs.candidates
 
 
 def _kept(ports: Ports, host: HostPorts) -> tuple[str, ...]:

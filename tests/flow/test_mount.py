@@ -304,6 +304,24 @@ def test_what_is_kept_warm_is_mounted_and_not_given_up(two: Stage) -> None:
     assert set(host.bundles.mounted()) == {first, third}
 
 
+def test_a_fork_that_waits_comes_before_what_is_only_kept_warm(two: Stage) -> None:
+    """Or whoever sets enough warm targets would keep all others' forks waiting for ever."""
+    first, second, third = three_snapshots(two)
+    host = only(two, "host1")
+    two.ports.warm.set(PROJECT, "task-suite", 2)
+    two.ports.warm.set(PROJECT, "second", 2)
+    beat(two)
+    two.mount(host)
+    assert set(host.bundles.mounted()) == {first, second}
+    page = two.run_until_final(two.start(of("third")))
+    assert (page["totals"]["passed"], page["environment_failures"]) == (1, [])
+    assert third in host.bundles.mounted()
+    two.clock.advance(130)
+    beat(two)
+    two.mount(host)
+    assert set(host.bundles.mounted()) == {first, second}
+
+
 def test_another_host_takes_the_place_of_one_that_dies(tmp_path: Path) -> None:
     stage = Stage(tmp_path, hosts=3, elsewhere=True)
     stage.build(definition())
