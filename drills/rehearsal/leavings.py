@@ -17,7 +17,7 @@ from drills.rows import unfinished
 
 _GROUPS = Path("/sys/fs/cgroup/promigence")
 # What Celery keeps in Redis for as long as it lives; every other key has to expire by itself, queues too: nobody reads.
-_LASTING = ("_kombu.binding.", "unacked")
+_LASTING = ("_kombu.binding", "unacked")
 _RESOURCES = "SELECT token, kind, cloud_id FROM resource WHERE gone_ns IS NULL ORDER BY token"
 
 
