@@ -65,6 +65,7 @@ def looked_after(
         _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
         _pace("shed", lambda: shed(bench), stop, SWEEP_PERIOD_S),
         _pace("reap", host_reaper(ports, host, traces, count).turn, stop, REAP_PERIOD_S),
+        _pace("tidy", host.bundles.tidy, stop, REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.
