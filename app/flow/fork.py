@@ -48,7 +48,7 @@ def advance(ports: Ports, host: HostPorts) -> bool:
 
 def _claim(ports: Ports, host: HostPorts) -> Claimed | None:
     """The clock is read before the claim: a worker that froze in between starts nothing on waking."""
-    with host.mounts.claims:
+    with host.mounts.claiming():
         opened_boot_ns = ports.clock.boot_ns()
         of = host.mounts.claimable(host.bundles.mounted(), opened_boot_ns)
         return ports.attempts.open(

@@ -15,6 +15,8 @@ from app.ports import HostPorts, Ports
 
 # An eviction that frees less than this has not helped a disk that is nearly full.
 LITTLE_BYTES = 1 << 20
+# A claim is one transaction; who gives a bundle up waits so long for those that had begun, or lets it be.
+CLAIM_S = 10.0
 
 # What of a host's bundles is not given up.
 Needed = Callable[[Ports, HostPorts], frozenset[str]]

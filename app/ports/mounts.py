@@ -17,17 +17,18 @@ AT_ONCE = 2
 class Mounts:
     """For the threads of one process; times are its host's boot-time clock, in ns.
 
-    `claims` is held while a fork is claimed, and while it is settled that nobody claims from a bundle any more: what is
-    on its way out is not forked from. Another process of the same host only drains, or is about to: it gives up
-    nothing, and to mount twice is safe.
+    What is on its way out is not claimed from; who gives it up waits for claims that had begun before, and then the
+    rows say who has it. Another process of the same host only drains, or is about to: it gives up nothing, and to mount
+    twice is safe.
     """
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
-        self.claims = threading.Lock()
         # Giving bundles up has made no room on the disk: that is filled by something else.
         self.fruitless = False
         self._at_once = at_once
         self._lock = threading.Lock()
+        self._claim_ended = threading.Condition(self._lock)
+        self._claims: set[object] = set()
         self._tries: dict[str, MountTry] = {}
         self._under_way: set[str] = set()
         self._leaving: set[str] = set()
@@ -72,7 +73,7 @@ class Mounts:
             self._tries = young
 
     def claimable(self, mounted: tuple[str, ...], now_ns: int) -> Claimable:
-        """What may be forked from now, of what is mounted; to be asked with `claims` held."""
+        """What may be forked from now, of what is mounted; to be asked inside of `claiming`."""
         with self._lock:
             failed = {
                 bundle_id: max(0, now_ns - last.began_ns)
@@ -110,6 +111,25 @@ class Mounts:
         """What is being mounted."""
         with self._lock:
             return frozenset(self._under_way)
+
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Around a claim, from what may be claimed to the row that says so."""
+        claim = object()
+        with self._lock:
+            self._claims.add(claim)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claims.discard(claim)
+                self._claim_ended.notify_all()
+
+    def claims_ended(self, within_s: float) -> bool:
+        """Whether every claim that had begun before this call has ended; waits for them so long at most."""
+        with self._lock:
+            before = frozenset(self._claims)
+            return self._claim_ended.wait_for(lambda: not before & self._claims, within_s)
 
     @contextmanager
     def leaving(self, bundle_id: str) -> Iterator[None]:

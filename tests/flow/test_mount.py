@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from app.domain.run import Group, RunSpec
 from app.errors import EnvironmentFault, FailureKind, Unavailable
 from app.flow import fork, mount
 from app.ports import HostPorts
+from app.ports.mounts import Mounts
 from infra.fakes.disk import FakeDisk
 from infra.fakes.machines import FakeBundles
 from tests.flow.stage import PROJECT, Stage, definition, spec
@@ -366,6 +368,30 @@ def test_nobody_claims_from_what_is_on_its_way_out(two: Stage) -> None:
         with pytest.raises(EnvironmentFault, match="given up"), host.mounts.using(bundle_id):
             raise AssertionError("it may not be used")
     assert two.run_until_final(run_id)["totals"]["passed"] == 1
+
+
+def test_who_gives_a_bundle_up_waits_for_claims_that_had_begun() -> None:
+    mounts = Mounts()
+    assert mounts.claims_ended(0)
+    with ThreadPoolExecutor(1) as pool:
+        with mounts.claiming():
+            assert not mounts.claims_ended(0)
+            answer = pool.submit(mounts.claims_ended, 10)
+            assert not answer.done()
+        assert answer.result(timeout=10)
+
+
+def test_a_claim_that_ended_in_a_row_keeps_its_bundle(two: Stage) -> None:
+    """It had begun before the bundle was to go, and the rows are read after it."""
+    host, bundle_id = only(two, "host1"), bundle_of(two)
+    mount.mount(two.ports, host, bundle_id)
+    beat(two)
+    two.start(spec("500s", count=1))
+    while two.bells.waiting and two.bells.waiting[0].task == "place":
+        two.ring_one(two.bells.waiting.popleft())
+    cast(FakeDisk, host.disk).left_bytes = GIB
+    assert mount.shed(two.ports, host) == ()
+    assert host.bundles.mounted() == (bundle_id,)
 
 
 def test_a_disk_that_fills_costs_what_nobody_needs_as_long_as_that_helps(two: Stage) -> None:
