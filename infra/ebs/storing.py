@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.domain.cloud import Purpose, Resource, ResourceKind
+from app.domain.cloud import CloudSnapshot, Purpose, Resource, ResourceKind
 from app.errors import EnvironmentFault
 from app.ids import new_id
 from app.ports.cloud import Resources
@@ -69,12 +69,7 @@ class Storing:
         found = self._snapshots.find(row) if row is not None else None
         if row is None or found is None:
             self.give_up(bundle_id)
-            row = self._keep(bundle_id, staged)
-            found = self._snapshots.find(row)
-        if found is None:
-            raise unavailable(
-                "snapshot_gone", f"the snapshot of bundle {bundle_id} vanished", token=row.token
-            )
+            row, found = self._keep(bundle_id, staged)
         self._snapshots.note(row, found)
         self._snapshots.complete(found.snapshot_id)
         self._drop(bundle_id, Purpose.WRITE)
@@ -97,7 +92,8 @@ class Storing:
             if row.purpose is purpose and row.host_id in (None, self._place.host_id)
         )
 
-    def _keep(self, bundle_id: str, staged: Path) -> Resource:
+    def _keep(self, bundle_id: str, staged: Path) -> tuple[Resource, CloudSnapshot]:
+        """Begun, which the cloud has answered: it may be a while until a search shows it."""
         if not staged.is_dir():
             raise unavailable(
                 "not_staged", f"bundle {bundle_id} is neither stored nor staged on this host"
@@ -107,8 +103,7 @@ class Storing:
         volume_id = self._write(bundle_id, staged, size_gib)
         kept = Resource(new_id("keep"), ResourceKind.SNAPSHOT, Purpose.KEEP, bundle_id, size_gib)
         row = self._resources.intend(kept, KEEP_WITHIN_NS)
-        self._snapshots.begin(row, volume_id)
-        return row
+        return row, self._snapshots.begin(row, volume_id)
 
     def _write(self, bundle_id: str, staged: Path, size_gib: int) -> str:
         row = self._resources.intend(

@@ -114,6 +114,16 @@ def test_every_chunk_that_comes_back_is_checked_before_it_is_stored(
     rig.check_warm("i-1")
 
 
+def test_the_id_that_the_cloud_answers_with_is_what_is_waited_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search by tags may not have what was made a minute ago."""
+    monkeypatch.setattr(rig.cloud, "snapshot_of", lambda _: None)
+    rig.stored()
+    rig.check_warm("i-1")
+    assert rig.cloud.calls.count("create_snapshot") == 1
+
+
 def test_a_snapshot_that_the_cloud_cannot_complete(rig: Rig) -> None:
     rig.cloud.rules.snapshots_fail = True
     fault = not_stored(rig)
