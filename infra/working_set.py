@@ -219,12 +219,14 @@ def _parse(text: bytes, manifest: Manifest) -> WorkingSet | None:
     break_seal(raw)
     if raw["version"] != VERSION:
         return None
-    return WorkingSet(
-        {
-            str(name): PartsOfFile(_parts(file["parts"], manifest.files[name]), str(file["sha256"]))
-            for name, file in raw["files"].items()
-        }
-    )
+    files = {
+        str(name): PartsOfFile(_parts(file["parts"], manifest.files[name]), str(file["sha256"]))
+        for name, file in raw["files"].items()
+    }
+    for name, known in manifest.files.items():
+        if 0 < known.size <= CHUNK_BYTES and files[name].parts != (Part(0, known.size),):
+            raise ValueError(f"{name} is not in it whole")
+    return WorkingSet(files)
 
 
 def _parts(raw: Any, file: FileRecord) -> tuple[Part, ...]:

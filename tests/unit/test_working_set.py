@@ -131,6 +131,8 @@ SPOILS: dict[str, Spoil] = {
     "a file that the bundle has not": lambda raw: raw["files"].update(
         {"../../etc/shadow": raw["files"]["state.bin"]}
     ),
+    "without the device state": lambda raw: raw["files"].pop("state.bin"),
+    "a part of the device state": lambda raw: raw["files"]["state.bin"].update(parts=[[0, 4]]),
     "files as a list": lambda raw: raw.update(files=[]),
     "no version": lambda raw: raw.pop("version"),
     "beyond the file's end": parts([MEMORY_BYTES - PAGE, PAGE + 1]),
