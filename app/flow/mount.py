@@ -120,9 +120,9 @@ def _dispensable(ports: Ports, host: HostPorts, needed: Needed) -> tuple[str, ..
 def _give_up(ports: Ports, host: HostPorts, bundle_id: str, needed: Needed) -> bool:
     """Whether it is not here any more. Whoever has claimed from it before is in the rows by then."""
     with host.mounts.leaving(bundle_id):
-        with host.mounts.claims:
-            stays = needed(ports, host)
-        if bundle_id in stays or bundle_id in host.mounts.busy():
+        if not host.mounts.claims_ended(CLAIM_S):
+            return False
+        if bundle_id in needed(ports, host) or bundle_id in host.mounts.busy():
             return False
         return host.bundles.evict(bundle_id)
 
