@@ -95,7 +95,13 @@ def _played(step: Step, console: Console) -> dict[str, Any]:
         if wrong or seen.leftovers:
             _keep(here, console)
     return {
-        "report": {name: report[name] for name in ("run_id", "totals", "cost")},
+        "report": {
+            **{name: report[name] for name in ("run_id", "final", "totals", "cost")},
+            "environment_failures": [
+                {name: failed[name] for name in ("kind", "phase", "host", "replaced")}
+                for failed in report["environment_failures"]
+            ],
+        },
         "outcomes_by_host": outcomes_by_host(report),
         "build": built,
         "restores": restores,

@@ -80,6 +80,9 @@ def deployed(folder: Path) -> Iterator[Deployment]:
         _remove_all(folder)
         with postgres.running(_database_folder(folder)) as database, redis.running() as queue:
             yield from _running(folder, here, database, queue)
+    # The logs of an error stay.
+    for name in ("zone", "credentials"):
+        _remove(folder / name)
     _remove_all(folder)
 
 
@@ -174,7 +177,14 @@ def _stop_all(folder: Path) -> None:
 
 def _remove_all(folder: Path) -> None:
     for directory in (*folder.glob("host-*"), folder / CONTROL):
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _database_folder(folder: Path) -> Path:

@@ -65,9 +65,9 @@ def _untouched(fork: ForkReport) -> Iterator[str]:
 
 def _lost(fork: ForkReport, state: str, host: str) -> Iterator[str]:
     """Whose command may have begun is not run again; who had none begun goes on elsewhere."""
-    if fork["reward"] is not None or fork["reward_valid"]:
-        yield f"{fork['fork_id']} is scored: {fork['reward']}"
     if fork["outcome"] == "env_failed":
+        if fork["reward"] is not None or fork["reward_valid"]:
+            yield f"{fork['fork_id']} failed by its environment, and is scored: {fork['reward']}"
         failure = fork["failure"]
         if failure is None or failure["kind"] != "host_lost":
             yield f"{fork['fork_id']} was on {host}, and failed by {failure}"

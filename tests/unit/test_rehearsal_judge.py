@@ -71,7 +71,7 @@ def _dearer(told: dict[str, Any]) -> None:
     [
         (_drop, "are listed"),
         (_fail_elsewhere, "fork_1 lost no host, and ended env_failed"),
-        (_score, "fork_2 is scored: 0.0"),
+        (_score, "fork_2 failed by its environment, and is scored: 0.0"),
         (_another_kind, "failed by guest_lost"),
         (_run_again, "fork_2 ran a command on i-3, and ran it again on i-1"),
         (_never_replaced, "fork_3 had nothing begun on i-3, and was not replaced"),
@@ -148,8 +148,8 @@ def _fork(number: int, outcome: str, host: str, attempts: int) -> dict[str, Any]
         "host": host,
         "attempts": attempts,
         "stdout_tail": "42\n",
-        "reward": None,
-        "reward_valid": False,
+        "reward": 1.0 if outcome == "passed" else None,
+        "reward_valid": outcome == "passed",
         "failure": None,
         "cost_usd": 0.01,
     }
