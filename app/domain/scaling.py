@@ -48,7 +48,8 @@ class Plan:
 
     `desire` is the number of instances to ask for, None to leave it. `retire` are hosts that may go if they are still
     empty, `protect` instances that the cloud might pick by itself, `silent` those that should have registered long ago.
-    `hopeless` are forks that no further host of this kind would help, counted by the reason: they are not waited for.
+    `hopeless` are forks that neither a host that is there nor a further one could take, counted by the reason: they do
+    not count as wanted. What only those that are there could take counts, and asks for no further host.
     """
 
     wanted_slots: int
@@ -90,7 +91,7 @@ def plan(sight: Sight, bounds: Bounds) -> Plan:
     silent = _silent(sight, sight.fleet)
     coming = _coming(sight, sight.fleet, silent)
     more = max(demand.hosts, warm - len(usable)) - coming
-    desire = _desire(sight, sight.fleet, bounds, more, coming)
+    desire = _desire(sight, sight.fleet, bounds, more)
     grows = desire is not None and desire > sight.fleet.desired
     still = demand.slots == 0 and more <= 0 and not grows
     return replace(
@@ -132,14 +133,13 @@ def _demand(waiting: Iterable[Waiting], usable: list[Host], kinds: tuple[Host, .
     for fork, count in Counter(_kind_of(each) for each in waiting).items():
         over = _fill(fork, count, left)
         new = next((host for host in kinds if could_take(fork, host)), None)
-        if over and kinds and new is None:
-            hopeless[_why_never(fork, kinds[0])] += over
-            slots += count - over
-            continue
-        slots += count
-        if over:
+        if new is not None or not kinds:
             # Of hosts that nobody knows one is asked for: by its coming it says how many more.
             lacking += Fraction(over, count if new is None else _room(fork, new))
+        elif over and not any(could_take(fork, host) for host in usable):
+            hopeless[_why_never(fork, kinds[0])] += over
+            count -= over
+        slots += count
     at_work = sum(host.free_slots < host.slots for host in left.values())
     hosts = ceil(lacking) if kinds else min(1, ceil(lacking))
     return _Demand(hosts, slots, at_work, tuple(sorted(hopeless.items())))
@@ -205,18 +205,18 @@ def _coming(sight: Sight, fleet: FleetState, silent: tuple[str, ...]) -> int:
     return launched + max(0, fleet.desired - len(fleet.living))
 
 
-def _desire(sight: Sight, fleet: FleetState, bounds: Bounds, more: int, coming: int) -> int | None:
+def _desire(sight: Sight, fleet: FleetState, bounds: Bounds, more: int) -> int | None:
     least, most = max(bounds.least, fleet.least), min(bounds.most, fleet.most)
     there = max(fleet.desired, len(fleet.living))
     wanted = min(max(there + max(0, more), least), most)
     if wanted > fleet.desired and (more > 0 or fleet.desired < least):
         return wanted
-    # What was asked for, has not come and is not needed any more is given up: nothing that lives is touched by that,
-    # where an instance that arrives just then is protected too.
-    unmet = fleet.desired - len(fleet.living)
-    surplus = min(unmet, -more, fleet.desired - least) if coming else 0
-    if surplus > 0 and fleet.protects_new and sight.unmet_for_ns >= IDLE_NS:
-        return fleet.desired - surplus
+    # What was asked for, has not come and is not needed or allowed any more is given up: nothing that lives is touched
+    # by that, where an instance that arrives just then is protected too.
+    fewer = min(fleet.desired + min(0, more), most)
+    fewer = max(fewer, len(fleet.living), least)
+    if fewer < fleet.desired and fleet.protects_new and sight.unmet_for_ns >= IDLE_NS:
+        return fewer
     return None
 
 

@@ -63,7 +63,7 @@ _PLANNED = {
         ("wanted_slots", "Forks that run or wait and could be placed, and warm targets."),
         ("wanted_hosts", "Hosts that are wanted, within the fleet's bounds."),
         ("present_hosts", "Hosts with a heartbeat."),
-        ("hopeless_forks", "Forks that no further host of this kind would help."),
+        ("hopeless_forks", "Forks that neither a host that is there nor a further one could take."),
         ("silent_instances", "Instances of the fleet that should have registered long ago."),
     )
 }

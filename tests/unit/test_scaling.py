@@ -119,17 +119,31 @@ def test_of_hosts_that_nobody_knows_one_is_asked_for() -> None:
     ("change", "why"),
     [
         ({"restore_key": "other/x/kvm/y"}, "cannot restore other/x/kvm/y"),
-        ({"held_by": "a"}, "the candidate is not stored yet: only a has it"),
+        ({"held_by": "z"}, "the candidate is not stored yet: only z has it"),
         ({"shape": Shape(1, 8192, 4)}, TOO_LARGE),
     ],
 )
-def test_who_would_be_helped_by_no_further_host_is_told_and_does_not_count(
+def test_who_could_be_taken_by_nobody_is_told_and_does_not_count(
     change: dict[str, Any], why: str
 ) -> None:
     told = decide(forks(9, **change), (host("a", used=8),), fleet("a"))
     assert told.desire is None
     assert told.hopeless == ((why, 9),)
     assert told.wanted_slots == 8
+
+
+@pytest.mark.parametrize(
+    ("there", "change"),
+    [
+        (host("a", used=8), {"held_by": "a"}),
+        (host("a", used=8, fetches=False, holds=("bundle",)), {}),
+    ],
+)
+def test_what_only_a_host_that_is_there_could_take_waits_for_it_and_asks_for_no_other(
+    there: Host, change: dict[str, Any]
+) -> None:
+    told = decide(forks(9, **change), (there,), fleet("a"))
+    assert (told.desire, told.hopeless, told.wanted_slots) == (None, (), 17)
 
 
 def test_a_host_of_an_older_build_may_be_the_one_that_helps() -> None:
@@ -196,7 +210,9 @@ def test_what_has_not_come_and_is_not_needed_is_given_up_where_nobody_can_be_hur
     assert decide((), there, state, unmet_for_ns=IDLE_NS).desire == 1
     unprotected = replace(state, protects_new=False)
     assert decide((), there, unprotected, unmet_for_ns=IDLE_NS).desire is None
-    assert decide(forks(24), there, state, unmet_for_ns=IDLE_NS).desire is None
+    assert decide(forks(31), there, state, unmet_for_ns=IDLE_NS).desire is None
+    lowered = decide(forks(31), there, state, Bounds(0, 2), unmet_for_ns=IDLE_NS)
+    assert lowered.desire == 2
 
 
 def test_whoever_is_in_service_and_unprotected_is_protected() -> None:
@@ -277,6 +293,6 @@ def test_whatever_is_seen_the_bounds_hold_and_nobody_with_forks_goes(
         assert len(living) - len(told.retire) >= least
         assert sum(each.takes_forks for each in hosts) - 1 >= max(warm, least)
     if told.desire is not None:
-        assert min(least, 10) <= told.desire <= min(most, 10)
+        assert min(least, 10) <= told.desire <= max(min(most, 10), len(living))
         # Less is asked for only of what has not come.
         assert told.desire >= min(desired, len(living))
