@@ -105,11 +105,14 @@ class EbsBundles:
         return self._folders.open(bundle_id)
 
     def mount(self, bundle_id: str) -> None:
-        if self._is_here(bundle_id):
+        if (self._staged / bundle_id).is_dir():  # not stored yet
             self._folders.open(bundle_id)
             return
         with self._alone(bundle_id), self._clean(bundle_id, "mounted", self._give_up_here):
-            self._mount(bundle_id)
+            if bundle_id in self._finished and self._is_mounted(bundle_id):
+                self._folders.open(bundle_id)
+            else:
+                self._mount(bundle_id)
 
     def open(self, bundle_id: str) -> Bundle:
         return self._folders.open(bundle_id)
@@ -324,12 +327,6 @@ class EbsBundles:
                 what = f"others have worked on bundle {bundle_id} for {wait_s:.0f} s"
                 raise Unavailable("bundle_busy", what)
             yield
-
-    def _is_here(self, bundle_id: str) -> bool:
-        """Mounted with nothing left to do, or not stored yet."""
-        if self._is_mounted(bundle_id):
-            return bundle_id in self._finished
-        return (self._staged / bundle_id).is_dir()
 
     def _is_mounted(self, bundle_id: str) -> bool:
         return self._place.stored / bundle_id in self._disks.mounted()

@@ -59,6 +59,27 @@ def test_a_stored_bundle_is_mounted_on_any_host(rig: Rig) -> None:
     assert rig.cloud.calls.count("create_snapshot") == 1
 
 
+def test_a_mounted_volume_that_does_not_hold_is_given_up_and_the_next_mount_has_another(
+    rig: Rig,
+) -> None:
+    rig.stage(memory=bytes(34 << 20))
+    rig.process().store(rig.bundle_id)
+    bundles = rig.process("i-2")
+    bundles.mount(rig.bundle_id)
+    (spoilt,) = (v.volume_id for v in rig.cloud.volumes() if v.tags["promigence:owner"] == "i-2")
+    with (rig.zone.bytes_of(spoilt) / "files" / "memory.img").open("r+b") as file:
+        file.seek((34 << 20) - 1)
+        file.write(b"x")
+    for act in (bundles.read, bundles.mount):
+        with pytest.raises(EnvironmentFault) as found:
+            act(rig.bundle_id)
+        assert found.value.kind is FailureKind.SNAPSHOT_CORRUPT
+    rig.settle()
+    assert spoilt not in rig.volumes()
+    bundles.mount(rig.bundle_id)
+    rig.check_warm("i-1", "i-2")
+
+
 def test_everything_of_it_says_whose_it_is(rig: Rig) -> None:
     rig.stored()
     (volume,), (snapshot,) = rig.cloud.volumes(), rig.cloud.snapshots()
