@@ -246,3 +246,24 @@ def is_waited_for(lock: Path) -> bool:
     return any(
         "->" in line and waiting in line for line in Path("/proc/locks").read_text().splitlines()
     )
+
+
+# Which memory gets huge pages: less than a guest's, and none that is larger.
+ADVISED = """
+    import mmap, sys
+    def advised(mib):
+        try:
+            mmap.mmap(-1, mib << 20).madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            return False
+        return True
+    sys.exit([advised(mib) for mib in (32, 64, 128, 4096, 5000)] != [True] + 4 * [False])
+"""
+
+
+def test_no_touch_of_a_guests_memory_reads_a_huge_page_of_its_file(kept: Kept) -> None:
+    handle = kept.start(sys.executable, "-c", textwrap.dedent(ADVISED))
+    assert gone(handle.pid, handle.keeper_pid)
+    death = keeper.read_exit(kept.home)
+    assert death is not None
+    assert death.exit_code == 0
