@@ -79,15 +79,15 @@ def fork(ports: Ports, project_id: str, fork_id: str) -> Answer:
     )
 
 
-def _leaving(ports: Ports) -> pages.Leaving:
-    return {host.host_id: host.gone_at_ns for host in ports.hosts.list() if host.leaves}
-
-
 def build(ports: Ports, project_id: str, build_id: str) -> Answer:
     """A build with its log. Raises NotFound."""
     row = ports.builds.get(project_id, build_id)
     spent = ports.runs.tallies((row.run_id,))[row.run_id].total_micros
     return pages.build_page(row, spent)
+
+
+def _leaving(ports: Ports) -> pages.Leaving:
+    return {host.host_id: host.gone_at_ns for host in ports.hosts.list() if host.leaves}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,11 @@ class _Room:
         return f"{who} for one of {slots} slots to become free"
 
     def _none_takes(self) -> str:
-        """Why no host gets any fork; one in quarantine is named with its reason, for it says what to mend."""
-        shut = [host for host in self.hosts if host.alive and host.quarantine is not None]
+        """Why no host gets any fork; each that is up says what keeps it, for that may be mended."""
+        shut = [host for host in self.hosts if host.alive]
         if not shut:
             return "no host is up"
-        named = "; ".join(
-            f"{host.host_id} is in quarantine: {host.quarantine.reason}"
-            for host in shut[:3]
-            if host.quarantine is not None
-        )
+        # Those that somebody has to look at come first.
+        shut.sort(key=lambda host: host.quarantine is None)
+        named = "; ".join(f"{host.host_id}: {host.unready}" for host in shut[:3])
         return f"no host takes forks: {named}"

@@ -40,4 +40,4 @@ def test_a_run_that_waits_says_that_its_hosts_are_in_quarantine(suite: Door) -> 
     run_id = suite.post("/v1/runs", STEP, 201)["run_id"]
     suite.stage.run_for(2)
     waits = suite.get(f"/v1/runs/{run_id}")["progress"]["waiting_for"]
-    assert waits == ("no host takes forks: host0 is in quarantine: its memory is being changed")
+    assert waits == ("no host takes forks: host0: in quarantine: its memory is being changed")

@@ -56,6 +56,8 @@ def test_a_host_drains_on_its_notice_and_its_forks_say_when_it_is_gone(suite: St
     later = suite.start(spec(count=1))
     suite.run_for(20)
     assert suite.report(later)["totals"]["pending"] == 1
+    waits = report.summary(suite.ports, PROJECT, later)["progress"]
+    assert "no host takes forks: host0: the cloud takes it back at " in str(waits)
     assert suite.run_until_final(run_id)["totals"]["passed"] == 2
     assert {fork["draining"] for fork in suite.report(run_id)["forks"]} == {False}
 
