@@ -104,11 +104,24 @@ def test_secrets_are_not_shown() -> None:
         ("volume_rate_mib", 99),
         ("volume_rate_mib", 301),
         ("deployment", ""),
+        ("metadata_url", "https://169.254.169.254"),
+        ("metadata_url", "169.254.169.254"),
+        ("placement", "random"),
+        ("fleet_min", -1),
+        ("fleet_max", 0),
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: object) -> None:
     with pytest.raises(ValidationError, match=name):
         Settings.model_validate({name: value})
+
+
+def test_a_fleet_is_in_a_region_and_its_bounds_are_in_order() -> None:
+    with pytest.raises(ValidationError, match="fleet needs aws_region"):
+        Settings(fleet="hosts")
+    with pytest.raises(ValidationError, match="fleet_min is above fleet_max"):
+        Settings(fleet="hosts", aws_region="eu-west-1", fleet_min=3, fleet_max=2)
+    assert Settings(fleet="hosts", aws_region="eu-west-1", fleet_min=2, fleet_max=2).fleet_max == 2
 
 
 def test_snapshots_on_ebs_are_in_a_region_and_of_a_deployment_that_has_a_name() -> None:
