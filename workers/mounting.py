@@ -72,8 +72,8 @@ def _mount(bench: Workbench, bundle_id: str) -> None:
     finally:
         bench.mounts_wanted.set()  # there is a turn for the next
     seconds = round((bench.ports.clock.boot_ns() - began_ns) / 1e9, 3)
-    if fault is None:
-        log.info("bundle_mounted", bundle_id=bundle_id, seconds=seconds)
-    else:
+    if fault is not None:
         reason = str(fault.evidence.get("reason", fault.kind.value))
         log.warning("mount_failed", bundle_id=bundle_id, reason=reason, error=fault.message)
+    elif bundle_id in bench.host.bundles.mounted():  # or there was no turn for it
+        log.info("bundle_mounted", bundle_id=bundle_id, seconds=seconds)

@@ -69,8 +69,11 @@ class Mounts:
         with self._lock:
             begun = self._tries.get(bundle_id, MountTry(1, now_ns, now_ns))
             self._tries[bundle_id] = replace(begun, ended_ns=now_ns, fault=fault, waits=waits)
-            young = {name: last for name, last in self._tries.items() if last.is_young(now_ns)}
-            self._tries = young
+            self._tries = {
+                name: last
+                for name, last in self._tries.items()
+                if last.is_young(now_ns) or name in self._under_way
+            }
 
     def claimable(self, mounted: tuple[str, ...], now_ns: int) -> Claimable:
         """What may be forked from now, of what is mounted; to be asked inside of `claiming`."""

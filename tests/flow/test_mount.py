@@ -238,6 +238,17 @@ def test_no_more_than_two_are_mounted_at_once_and_none_twice(two: Stage) -> None
     assert mounts.begin("c", now_ns)
 
 
+def test_a_try_that_takes_long_is_remembered_whatever_fails_meanwhile(two: Stage) -> None:
+    """Its forks fail from its beginning on, those that came since wait for the next."""
+    mounts, second_ns = two.hosts["host1"].mounts, 10**9
+    assert mounts.begin("slow", 0)
+    assert mounts.begin("bad", 0)
+    mounts.failed("bad", THROTTLED, 200 * second_ns)
+    mounts.failed("slow", THROTTLED, 300 * second_ns)
+    mounts.end("slow")
+    assert mounts.claimable((), 301 * second_ns).failed == {"slow": 301 * second_ns}
+
+
 def three_snapshots(stage: Stage) -> tuple[str, str, str]:
     for name in ("second", "third"):
         assert stage.build(definition(name=name))["snapshot"] == f"{name}@1"

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import structlog
 
 from app.flow import place, start
 from infra.fakes.machines import FakeBundles
 from infra.queue import CeleryBells
 from tests.flow.stage import PROJECT, Stage, definition, spec
 from workers.gate import Gate
-from workers.mounting import mounting, shed
+from workers.mounting import _mount, mounting, shed
 from workers.tasks import Workbench, bring_up
 from workers.watch import Ringer
 
@@ -100,6 +101,21 @@ def test_each_mount_has_a_thread_of_its_own(bench: Workbench) -> None:
         for _ in range(2):
             assert watched(bench).ended.acquire(timeout=LIMIT_S)
     assert len(bench.host.bundles.mounted()) == 2
+
+
+def test_only_what_is_mounted_is_said_to_be(bench: Workbench) -> None:
+    """One that found no turn has done nothing."""
+    bundle_id = start_of(bench)
+    watched(bench).let_go.set()
+    for busy in ("a", "b"):
+        assert bench.host.mounts.begin(busy, bench.ports.clock.boot_ns())
+    with structlog.testing.capture_logs() as logs:
+        _mount(bench, bundle_id)
+        assert logs == []
+        for busy in ("a", "b"):
+            bench.host.mounts.end(busy)
+        _mount(bench, bundle_id)
+    assert [(each["event"], each["bundle_id"]) for each in logs] == [("bundle_mounted", bundle_id)]
 
 
 def test_a_disk_that_is_not_full_costs_nothing(bench: Workbench) -> None:
