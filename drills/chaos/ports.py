@@ -35,6 +35,8 @@ class Intercepted:
 
     def __getattr__(self, verb: str) -> Any:
         act, name, hooks = getattr(self._port, verb), self._name, self._hooks
+        if not callable(act):
+            return act  # a property: nothing is done
 
         def call(*given: Any, **named: Any) -> Any:
             hooks.before(name, verb, given)
