@@ -43,7 +43,7 @@ class MountTry:
     """The last try to mount a bundle that was not mounted since. `fault` None: it goes on, or ended without a word.
 
     `began_ns` and `ended_ns` (the latter the beginning of one that goes on) are the host's boot-time clock. `waits`:
-    nothing is wrong with the bundle, there is no room for it, so that nobody fails for it.
+    nothing is wrong with the bundle, there is no room for it or nobody could look, so that nobody fails for it.
     """
 
     tries: int

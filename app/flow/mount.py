@@ -18,6 +18,9 @@ LITTLE_BYTES = 1 << 20
 # A claim is one transaction; who gives a bundle up waits so long for those that had begun, or lets it be.
 CLAIM_S = 10.0
 
+# Why a mount came to nothing that says nothing of its bundle: who waits for that goes on waiting.
+NOT_ITS_FAULT = frozenset({"database_away", "bundle_busy"})
+
 # What of a host's bundles is not given up.
 Needed = Callable[[Ports, HostPorts], frozenset[str]]
 
@@ -86,7 +89,8 @@ def _tried(ports: Ports, host: HostPorts, bundle_id: str) -> EnvironmentFault | 
     else:
         host.mounts.done(bundle_id)
         return None
-    host.mounts.failed(bundle_id, fault, ports.clock.boot_ns())
+    waits = fault.evidence.get("reason") in NOT_ITS_FAULT
+    host.mounts.failed(bundle_id, fault, ports.clock.boot_ns(), waits=waits)
     return fault
 
 

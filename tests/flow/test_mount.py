@@ -210,6 +210,27 @@ def test_a_cloud_that_is_away_is_a_failed_mount_like_any_other(
     )
 
 
+@pytest.mark.parametrize("code", ["database_away", "bundle_busy"])
+def test_what_says_nothing_of_the_bundle_fails_no_fork(
+    two: Stage, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    """The rows were away for a moment, or another process of this host is at it: those who wait go on waiting."""
+
+    def away(_: object, bundle_id: str) -> None:
+        raise Unavailable(code, f"not now, {bundle_id}")
+
+    host = only(two, "host1")
+    run_id = two.start(spec(count=1, environment_retries=0))
+    with monkeypatch.context() as failing:
+        failing.setattr(FakeBundles, "mount", away)
+        two.run_for(1)
+    fault = host.mounts.fault_of(bundle_of(two))
+    assert fault is not None
+    assert fault.evidence["reason"] == code
+    page = two.run_until_final(run_id)
+    assert (page["totals"]["passed"], page["environment_failures"]) == (1, [])
+
+
 def test_a_mount_that_ends_without_a_word_gives_its_turn_back_and_pauses(
     two: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
