@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
 
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.money import NS_PER_SECOND
-from app.domain.placement import Host
+from app.domain.placement import Host, Placement
 from app.domain.run import Closing, Exec, ExecPurpose
 from app.errors import FailureKind, NotFound
 from tests import builders as a
@@ -43,6 +48,39 @@ def test_a_fork_that_comes_first_keeps_its_host(rows: Rows) -> None:
     assert not rows.store.hosts.retire(a.HOST)
     rows.close(claimed, 5)
     assert rows.store.hosts.retire(a.HOST)
+
+
+def test_of_a_placer_and_the_fleet_at_once_one_wins(rows: Rows) -> None:
+    """A host of its own for each round: it is retired and empty, or has the fork and stays, whoever is faster."""
+    names = [f"host{number}" for number in range(2, 18)]
+    for name in names:
+        rows.host(name)
+    rows.start(len(names))
+    choices = [
+        Placement(fork.fork_id, name, fork.shape, "")
+        for name, fork in zip(names, rows.store.hosts.waiting(100), strict=True)
+    ]
+    start = threading.Barrier(2)
+
+    def place() -> list[bool]:
+        asked = (partial(rows.store.hosts.assign, (each,)) for each in choices)
+        return [_after(start, each) for each in asked]
+
+    def retire() -> list[bool]:
+        return [_after(start, partial(rows.store.hosts.retire, name)) for name in names]
+
+    with ThreadPoolExecutor(2) as pool:
+        placed, retired = (done.result() for done in (pool.submit(place), pool.submit(retire)))
+    assert [a != b for a, b in zip(placed, retired, strict=True)] == [True] * len(names)
+    hosts = {host.host_id: host for host in rows.store.hosts.list()}
+    assert [hosts[name].retiring for name in names] == retired
+    rows.check_laws()
+
+
+def _after(start: threading.Barrier, act: Callable[[], object]) -> bool:
+    """Whether it did anything, begun at the same moment as the other."""
+    start.wait(timeout=20)
+    return bool(act())
 
 
 def test_a_host_that_came_back_smaller_is_not_empty_before_it_is(rows: Rows) -> None:
