@@ -19,6 +19,7 @@ from app.domain.run import ExecSpec
 from app.domain.spec import trial_command
 from app.domain.trial import TRIAL_NS, trial_name
 from app.errors import EnvironmentFault, FailureKind, Unavailable
+from app.flow._broken import over_channel
 from app.ports import HostPorts, Ports
 
 STEP_TIMEOUT_S = 30.0
@@ -72,8 +73,11 @@ def run(host: HostPorts, trial: Trial, word: str, spec: ExecSpec) -> CommandEnd:
     """Run a command in it to its end. Raises EnvironmentFault(guest_hung) if the guest does not tell of that."""
     exec_id = f"{word}_{trial.name}"
     told = trial_command(spec, trial.name, trial.generation, trial.allowed)
-    host.guest.start(trial.name, exec_id, told)
-    end = host.guest.end(trial.name, exec_id, wait_s=spec.timeout_ns / 1e9 + ANSWER_S)
+    within_s = spec.timeout_ns / 1e9 + ANSWER_S
+    over_channel(host, trial.name, lambda: host.guest.start(trial.name, exec_id, told))
+    end = over_channel(
+        host, trial.name, lambda: host.guest.end(trial.name, exec_id, wait_s=within_s)
+    )
     if end is None:
         raise EnvironmentFault(
             FailureKind.GUEST_HUNG, f"the guest did not say that its {word} ended, past its limit"

@@ -48,9 +48,13 @@ def advance(ports: Ports, host: HostPorts) -> bool:
 
 def _claim(ports: Ports, host: HostPorts) -> Claimed | None:
     """The clock is read before the claim: a worker that froze in between starts nothing on waking."""
+    waiting = ports.warm.needs(host.host_id).waiting
+    if not waiting:
+        return None
     with host.mounts.claiming():
         opened_boot_ns = ports.clock.boot_ns()
-        of = host.mounts.claimable(host.bundles.mounted(), opened_boot_ns)
+        mounted = tuple(each for each in host.bundles.mounted() if each in waiting)
+        of = host.mounts.claimable(mounted, opened_boot_ns)
         return ports.attempts.open(
             host.host_id,
             host.claim,
