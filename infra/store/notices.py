@@ -17,7 +17,7 @@ from infra.store.engine import locked
 from infra.store.events import of_fork, tell
 from infra.store.placing import unassign
 from infra.store.rows import lock_forks
-from infra.store.tables import builds, forks, hosts, is_live, is_unsettled
+from infra.store.tables import builds, forks, hosts, is_live, is_unsettled, trials
 
 
 def give(at: Connection, host_id: str, told: Notice, now_ns: int) -> bool:
@@ -64,14 +64,15 @@ def retire(at: Connection, host_id: str, now_ns: int) -> bool:
 
 
 def _is_needed(at: Connection, host_id: str) -> bool:
-    """Whether a fork has its place there, or a build its candidate."""
+    """Whether a fork or a machine of our own has its place there, or a build its candidate."""
     placed = select(forks.c.fork_id).where(forks.c.host_id == host_id, is_live)
     built = (
         select(builds.c.build_id)
         .join(forks, forks.c.fork_id == builds.c.template_fork_id)
         .where(is_unsettled, forks.c.host_id == host_id)
     )
-    return any(at.execute(found.limit(1)).first() is not None for found in (placed, built))
+    tried = select(trials.c.name).where(trials.c.host_id == host_id)
+    return any(at.execute(found.limit(1)).first() is not None for found in (placed, built, tried))
 
 
 def _is_known(known_ns: int | None, gone_ns: int) -> bool:

@@ -96,6 +96,14 @@ def test_a_host_that_came_back_smaller_is_not_empty_before_it_is(rows: Rows) -> 
     assert rows.store.hosts.retire(a.HOST)
 
 
+def test_a_machine_of_our_own_is_let_end_first(rows: Rows) -> None:
+    rows.host()
+    assert rows.store.hosts.hold(a.HOST, "proof-1", a.SHAPE, 60 * NS_PER_SECOND)
+    assert not rows.store.hosts.retire(a.HOST)
+    rows.store.hosts.let_go("proof-1")
+    assert rows.store.hosts.retire(a.HOST)
+
+
 def test_a_host_with_the_only_copy_stays(rows: Rows) -> None:
     rows.store.hosts.register(a.fingerprint(), 4, fetches=False)
     rows.store.hosts.heartbeat(a.HOST, (), ("build_1",))
