@@ -240,7 +240,10 @@ def _retire(
     idle = [
         host
         for host in usable
-        if host.free_slots == host.slots and sight.empty_for_ns.get(host.host_id, 0) >= IDLE_NS
+        if host.free_slots == host.slots
+        and sight.empty_for_ns.get(host.host_id, 0) >= IDLE_NS
+        # The only copies of its bundles would go with it.
+        and (host.fetches or not host.holds)
     ]
     wanted = {each.bundle_id for each in sight.targets}
     first = sorted(idle, key=lambda host: (len(wanted & set(host.mounted)), host.host_id))

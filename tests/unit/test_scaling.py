@@ -203,6 +203,12 @@ def test_of_two_idle_hosts_the_one_goes_that_is_less_warm() -> None:
     assert told.retire == ("b",)
 
 
+def test_a_host_with_the_only_copies_holds_up_nobody_else() -> None:
+    there = (host("a", fetches=False, holds=("bundle",)), host("b", fetches=False))
+    told = decide((), there, fleet("a", "b"), empty_for_ns=long_empty("a", "b"))
+    assert told.retire == ("b",)
+
+
 def test_what_has_not_come_and_is_not_needed_is_given_up_where_nobody_can_be_hurt() -> None:
     there = (host("a", used=1),)
     state = fleet("a", desired=4, protects_new=True)
