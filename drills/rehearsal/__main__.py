@@ -29,7 +29,7 @@ from drills.rehearsal.story import Step
 from drills.rows import account_of
 
 DIRECTORY = Path(".promigence/rehearsal")
-WHOLE, QUICK = Step(forks=24, busy_s=8.0), Step(forks=6, busy_s=4.0, hurried=True)
+WHOLE, QUICK = Step(forks=24, busy_s=8.0), Step(forks=9, busy_s=4.0, hurried=True)
 # The account's reaper comes by once a minute, and mends what it has seen twice.
 GONE_WITHIN_S = 150.0
 
