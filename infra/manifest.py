@@ -6,6 +6,7 @@ memory file with flipped bits and runs on; the guest then fails like a task woul
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -28,6 +29,8 @@ MOST_BYTES = 512 << 20
 # What a fork reads at once: device state, tools and other small files whole, and the first part of the large ones.
 _SMALL_BYTES, _FIRST_CHUNKS = 32 << 20, 8
 _NO_FILE = "it is no plain file"
+# The folder that every ext4 file system is made with.
+_EVERY_VOLUMES = "lost+found"
 # Of JSON that is nested without end, and of numbers that are none.
 _ENDLESS = (RecursionError, OverflowError)
 
@@ -124,11 +127,13 @@ def opened(directory: Path, name: str) -> BinaryIO:
 def check_sizes(directory: Path, manifest: Manifest) -> None:
     """Each file is there with its size: cheap enough before every fork.
 
-    Raises EnvironmentFault(snapshot_unavailable) for one that is missing, (snapshot_corrupt) for one of another size.
+    Raises EnvironmentFault(snapshot_unavailable) for one that is missing, (snapshot_corrupt) for one of another size
+    and for whatever is no plain file.
     """
+    _check_plain(directory)
     for name, expected in manifest.files.items():
         try:
-            seen = (directory / name).lstat()
+            size = (directory / name).stat().st_size
         except FileNotFoundError as error:
             raise EnvironmentFault(
                 FailureKind.SNAPSHOT_UNAVAILABLE,
@@ -136,9 +141,6 @@ def check_sizes(directory: Path, manifest: Manifest) -> None:
                 bundle=directory.name,
                 file=name,
             ) from error
-        if not stat.S_ISREG(seen.st_mode):
-            raise _corrupt(directory, name, _NO_FILE)
-        size = seen.st_size
         if size != expected.size:
             what = f"it has {size} bytes instead of {expected.size}"
             raise _corrupt(directory, name, what, expected_bytes=expected.size, seen_bytes=size)
@@ -162,6 +164,14 @@ def check_chunks(
     check_sizes(directory, manifest)
     for name, expected in manifest.files.items():
         _check_file(directory, name, expected, None, after_each)
+
+
+def _check_plain(directory: Path) -> None:
+    """Also of what the manifest does not name: a fork's files are opened by names of their own."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.is_file(follow_symlinks=False) and entry.name != _EVERY_VOLUMES:
+                raise _corrupt(directory, entry.name, _NO_FILE)
 
 
 def _check_file(

@@ -255,3 +255,16 @@ def test_a_size_without_end_is_corrupt(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault) as caught:
         manifest.read(tmp_path / "b")
     assert caught.value.kind is FailureKind.SNAPSHOT_CORRUPT
+
+
+def test_a_link_that_the_manifest_does_not_name_is_refused_before_anybody_follows_it(
+    tmp_path: Path,
+) -> None:
+    """A fork's overlay and disks are opened by their own names, whether the manifest has them or not."""
+    made = make(tmp_path / "b", memory_img=b"m")
+    (tmp_path / "b" / "lost+found").mkdir()  # every volume has one
+    manifest.check_sizes(tmp_path / "b", made)
+    (tmp_path / "b" / "overlay.qcow2").symlink_to("/etc/hostname")
+    with pytest.raises(EnvironmentFault, match="it is no plain file") as caught:
+        manifest.check_sizes(tmp_path / "b", made)
+    assert caught.value.kind is FailureKind.SNAPSHOT_CORRUPT
