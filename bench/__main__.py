@@ -25,7 +25,7 @@ from types import FrameType
 from rich.console import Console
 from rich.table import Table
 
-from bench import barrier, execs, lateness, pause, quotes, spent, tick, warm
+from bench import barrier, execs, lateness, pause, quotes, read_ahead, spent, tick, warm
 from bench.figures import Claim, Result
 from bench.rig import Rig, rigged
 
@@ -40,6 +40,7 @@ ON_MACHINES: dict[str, Callable[[Rig], Result]] = {
     "warm": warm.measure,
     "lateness": lateness.measure,
     "spent": spent.measure,
+    "read-ahead": read_ahead.measure,
 }
 # What needs no machines is also measured where none can run.
 WITHOUT: dict[str, Callable[[], Result]] = {

@@ -52,7 +52,7 @@ def measure(rig: Rig) -> Result:
     """Templates from nothing, then forks of the last one. The first fork fills the page cache and is not counted."""
     prepare()
     definition = load(TASK)
-    colds = [_cold(rig, f"cold-{n}", definition) for n in rounds(COLD_ROUNDS, COLD_WITHIN_S)]
+    colds = [cold(rig, f"cold-{n}", definition) for n in rounds(COLD_ROUNDS, COLD_WITHIN_S)]
     hooks = definition["on_fork"]
     warms = [
         _warm(rig, f"warm-{number}", colds[-1].bundle, hooks)
@@ -77,7 +77,8 @@ def measure(rig: Rig) -> Result:
     )
 
 
-def _cold(rig: Rig, name: str, definition: Definition) -> Cold:
+def cold(rig: Rig, name: str, definition: Definition) -> Cold:
+    """Boot, set up, warm and freeze one."""
     with tempfile.TemporaryDirectory() as folder:
         packed = packed_files(definition, TASK.parent, Path(folder))
         started = time.perf_counter()
