@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -14,7 +13,7 @@ import structlog
 from app.domain.measure import Step
 from app.flow import bill, recover
 from app.ports import Ports
-from workers.pace import stamp, steadily
+from workers.pace import JOIN_S, begun, stamp, steadily
 
 QUEUES_PERIOD_S = 30.0
 
@@ -29,16 +28,11 @@ class Queues(Protocol):
 
 def run(ports: Ports, queues: Queues, tick_file: Path, stop: Event) -> None:
     """Tick until `stop` is set. Two at once are harmless; with none at all the cap holds on the leases given so far."""
-    sweeping = threading.Thread(
-        target=steadily,
-        args=("queues", lambda: queues.sweep(ports.workers.claims), stop),
-        kwargs={"period_s": QUEUES_PERIOD_S},
-        name="queues",
-        daemon=True,
+    sweeping = begun(
+        "queues", lambda: queues.sweep(ports.workers.claims), stop, period_s=QUEUES_PERIOD_S
     )
-    sweeping.start()
     steadily("billing", lambda: _tick(ports, tick_file), stop)
-    sweeping.join(timeout=5)
+    sweeping.join(timeout=JOIN_S)
     tick_file.unlink(missing_ok=True)
 
 

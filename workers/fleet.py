@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +12,7 @@ from app.domain.scaling import Plan
 from app.flow.fleet import Memory, Moved, turn
 from app.ports import Ports
 from app.ports.fleet import Fleet
-from workers.pace import steadily
+from workers.pace import beside
 
 PERIOD_S = 10.0
 
@@ -63,17 +62,5 @@ def scaled(
     ports: Ports, fleet: Fleet | None, bounds: Bounds, show: Callable[[Plan], None]
 ) -> Iterator[None]:
     """Inside, the fleet follows the load, beside whatever else this process does."""
-    stop = threading.Event()
-    thread = threading.Thread(
-        target=steadily,
-        args=("fleet", Scaler(ports, fleet, bounds, show).turn, stop),
-        kwargs={"period_s": PERIOD_S},
-        name="fleet",
-        daemon=True,
-    )
-    thread.start()
-    try:
+    with beside("fleet", Scaler(ports, fleet, bounds, show).turn, period_s=PERIOD_S):
         yield
-    finally:
-        stop.set()
-        thread.join(timeout=5)

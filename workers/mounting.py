@@ -10,7 +10,7 @@ import structlog
 
 from app.errors import PromigenceError
 from app.flow import mount
-from workers.pace import steadily
+from workers.pace import JOIN_S, begun
 from workers.tasks import Workbench
 
 # What is to be kept warm is looked at this often; forks that wait for a bundle have it looked at at once.
@@ -26,20 +26,13 @@ def mounting(bench: Workbench) -> Iterator[None]:
     A mount that goes on at the end dies with the process; the next process goes on with it.
     """
     stop = threading.Event()
-    looks = threading.Thread(
-        target=steadily,
-        args=("mounts", lambda: _look(bench), stop),
-        kwargs={"period_s": 0.0},
-        name="mounts",
-        daemon=True,
-    )
-    looks.start()
+    looks = begun("mounts", lambda: _look(bench), stop, period_s=0.0)
     try:
         yield
     finally:
         stop.set()
         bench.mounts_wanted.set()
-        looks.join(timeout=5)
+        looks.join(timeout=JOIN_S)
 
 
 def shed(bench: Workbench) -> None:

@@ -1,17 +1,20 @@
-"""Something done once a second, for as long as a process lives: it keeps its pace and outlives what it depends on."""
+"""Something done every so often, for as long as a process lives: it keeps its pace and outlives what it depends on."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import structlog
 
 from app.errors import Unavailable
+
+JOIN_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +35,31 @@ def steadily(name: str, act: Callable[[], object], stop: Event, *, period_s: flo
         last_error = error
         due = max(due + period_s, time.monotonic())
         stop.wait(due - time.monotonic())
+
+
+def begun(name: str, act: Callable[[], object], stop: Event, *, period_s: float = 1.0) -> Thread:
+    """The same in a thread of its own, which dies with the process."""
+    thread = Thread(
+        target=steadily,
+        args=(name, act, stop),
+        kwargs={"period_s": period_s},
+        name=name,
+        daemon=True,
+    )
+    thread.start()
+    return thread
+
+
+@contextmanager
+def beside(name: str, act: Callable[[], object], *, period_s: float = 1.0) -> Iterator[None]:
+    """Inside, it is done beside whatever else this process does."""
+    stop = Event()
+    thread = begun(name, act, stop, period_s=period_s)
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=JOIN_S)
 
 
 def stamp(path: Path, boot_ns: int) -> None:

@@ -21,7 +21,7 @@ from app.errors import StaleClaim, Unavailable
 from app.ports import Ports
 from infra.stack.process import find
 from infra.stack.pulse import ALIVE, DRAINING, beat
-from workers.pace import steadily
+from workers.pace import JOIN_S, begun
 from workers.tasks import Workbench
 
 REPLACED = 71
@@ -124,10 +124,9 @@ def pulsing(bench: Workbench, fd: int | None) -> Iterator[None]:
         if not beat(fd, DRAINING if bench.draining.is_set() else ALIVE):
             over.set()  # nobody listens any more
 
-    thread = threading.Thread(target=steadily, args=("pulse", say, over), name="pulse", daemon=True)
-    thread.start()
+    thread = begun("pulse", say, over)
     try:
         yield
     finally:
         over.set()
-        thread.join(timeout=5)
+        thread.join(timeout=JOIN_S)

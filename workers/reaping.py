@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Event, Thread
+from threading import Event
 
 import structlog
 
@@ -15,7 +15,7 @@ from app.errors import PromigenceError
 from app.flow import cloud_leaks, leaks
 from app.ports import HostPorts, Ports
 from app.ports.leaks import RowLeaks, Traces
-from workers.pace import steadily
+from workers.pace import JOIN_S, begun
 
 REAP_PERIOD_S = 30.0
 BLOBS_PERIOD_S = 3600.0
@@ -116,24 +116,16 @@ def deployment_reaped(
     )
     stop = Event()
     threads = [
-        Thread(
-            target=steadily,
-            args=(name, reaper.turn, stop),
-            kwargs={"period_s": period_s},
-            name=name,
-            daemon=True,
-        )
+        begun(name, reaper.turn, stop, period_s=period_s)
         for name, reaper, period_s in (
             ("reap", often, REAP_PERIOD_S),
             ("blobs", seldom, BLOBS_PERIOD_S),
             ("account", account, CLOUD_PERIOD_S),
         )
     ]
-    for thread in threads:
-        thread.start()
     try:
         yield
     finally:
         stop.set()
         for thread in threads:
-            thread.join(timeout=5)
+            thread.join(timeout=JOIN_S)

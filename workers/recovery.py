@@ -13,7 +13,7 @@ from app.flow import inspect, recover, selftest
 from app.ports import HostPorts, Ports
 from app.ports.leaks import Traces
 from workers.mounting import mounting, shed
-from workers.pace import steadily
+from workers.pace import JOIN_S, begun
 from workers.peers import Peers
 from workers.presence import Presence
 from workers.reaping import REAP_PERIOD_S, Count, host_reaper, uncounted
@@ -58,25 +58,25 @@ def looked_after(
     stop = threading.Event()
     adoption = Adoption(ports, host, Peers(ports.workers, host.host_id, host.claim).living)
     paces = [
-        _pace("presence", presence.beat, stop, 1.0),
-        _pace("host", lambda: recover.watch_host(ports, host), stop, 1.0),
-        _pace("sweep", lambda: recover.sweep(ports, host), stop, SWEEP_PERIOD_S),
-        _pace("selftest", lambda: _self_test(bench), stop, SWEEP_PERIOD_S),
-        _pace("inspect", lambda: inspect.inspect(ports, host), stop, INSPECT_PERIOD_S),
-        _pace("shed", lambda: shed(bench), stop, SWEEP_PERIOD_S),
-        _pace("reap", host_reaper(ports, host, traces, count).turn, stop, REAP_PERIOD_S),
-        _pace("tidy", host.bundles.tidy, stop, REAP_PERIOD_S),
+        begun("presence", presence.beat, stop),
+        begun("host", lambda: recover.watch_host(ports, host), stop),
+        begun("sweep", lambda: recover.sweep(ports, host), stop, period_s=SWEEP_PERIOD_S),
+        begun("selftest", lambda: _self_test(bench), stop, period_s=SWEEP_PERIOD_S),
+        begun("inspect", lambda: inspect.inspect(ports, host), stop, period_s=INSPECT_PERIOD_S),
+        begun("shed", lambda: shed(bench), stop, period_s=SWEEP_PERIOD_S),
+        begun("reap", host_reaper(ports, host, traces, count).turn, stop, period_s=REAP_PERIOD_S),
+        begun("tidy", host.bundles.tidy, stop, period_s=REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.
         adoption.go_on()
-        paces.append(_pace("adopt", adoption.go_on, stop, SWEEP_PERIOD_S))
+        paces.append(begun("adopt", adoption.go_on, stop, period_s=SWEEP_PERIOD_S))
         with mounting(bench):
             yield
     finally:
         stop.set()
         for pace in paces:
-            pace.join(timeout=5)
+            pace.join(timeout=JOIN_S)
 
 
 def _self_test(bench: Workbench) -> None:
@@ -85,17 +85,3 @@ def _self_test(bench: Workbench) -> None:
     if tested is not None:
         said = log.info if tested.released else log.warning
         said("host_self_tested", released=tested.released, seen=tested.seen)
-
-
-def _pace(
-    name: str, act: Callable[[], object], stop: threading.Event, period_s: float
-) -> threading.Thread:
-    thread = threading.Thread(
-        target=steadily,
-        args=(name, act, stop),
-        kwargs={"period_s": period_s},
-        name=name,
-        daemon=True,
-    )
-    thread.start()
-    return thread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +12,7 @@ from app.errors import Unavailable
 from app.flow.notice import Heard, listen
 from app.ports import Ports
 from app.ports.fleet import Metadata
-from workers.pace import steadily
+from workers.pace import beside
 
 PERIOD_S = 5.0
 
@@ -62,20 +61,8 @@ def listening(
     if metadata is None:
         yield
         return
-    stop = threading.Event()
-    thread = threading.Thread(
-        target=steadily,
-        args=("notices", Listener(ports, host_id, metadata, count).turn, stop),
-        kwargs={"period_s": PERIOD_S},
-        name="notices",
-        daemon=True,
-    )
-    thread.start()
-    try:
+    with beside("notices", Listener(ports, host_id, metadata, count).turn, period_s=PERIOD_S):
         yield
-    finally:
-        stop.set()
-        thread.join(timeout=5)
 
 
 def zone_of(host_id: str, zone: str | None, metadata: Metadata | None) -> str | None:
