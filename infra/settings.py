@@ -9,15 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-__all__ = ["SETTINGS_FILE", "Settings", "as_json", "inherited", "load", "runtime_dir"]
+from app.errors import BadRequest
+
+__all__ = [
+    "SETTINGS_FILE",
+    "Settings",
+    "as_json",
+    "complaint",
+    "inherited",
+    "load",
+    "runtime_dir",
+]
 
 SETTINGS_FILE = "settings.json"
 # A socket's path has 107 bytes at most; the longest name below the runtime directory takes about 60 of them.
@@ -185,11 +196,26 @@ class Settings(BaseSettings):
 def load(directory: Path) -> Settings:
     """The settings of the stack in this directory: what it wrote down, over the environment.
 
-    Raises pydantic's ValidationError, which names each wrong setting.
+    Raises pydantic's ValidationError or SettingsError, of which `complaint` makes a line; BadRequest(bad_settings) if
+    the file is no JSON.
     """
     path = directory / SETTINGS_FILE
-    written = json.loads(path.read_text()) if path.exists() else {}
+    try:
+        written = json.loads(path.read_text()) if path.exists() else {}
+    except json.JSONDecodeError as error:
+        raise BadRequest("bad_settings", f"{path} is no JSON: {error}") from error
     return Settings(**{**written, "dir": directory})
+
+
+def complaint(error: ValidationError | SettingsError) -> str:
+    """Which settings are wrong, and what each should be."""
+    if isinstance(error, SettingsError):
+        name = re.search(r'field "(\w+)"', str(error))
+        return f'{name[1] if name else error}: a list is written as JSON, such as ["one", "two"]'
+    return "; ".join(
+        ": ".join(filter(None, (".".join(map(str, wrong["loc"])), wrong["msg"])))
+        for wrong in error.errors()
+    ).replace("Value error, ", "")
 
 
 def as_json(settings: Settings) -> str:

@@ -13,11 +13,12 @@ from typing import Annotated
 
 import typer
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from app.domain.account import Key
 from app.errors import PromigenceError
 from infra.logs import configure
-from infra.settings import Settings, load
+from infra.settings import Settings, complaint, load
 from workers.command import HERE, Dir, Json, ports_of
 from workers.doctor import doctor
 from workers.drain import host
@@ -55,9 +56,8 @@ def main() -> None:
         app()
     except PromigenceError as error:
         _fail(f"{error.code}: {error.message}", FAILED)
-    except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        _fail(f"bad_settings: {'; '.join(wrong)}", FAILED)
+    except (ValidationError, SettingsError) as error:
+        _fail(f"bad_settings: {complaint(error)}", FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED)
 
@@ -67,7 +67,7 @@ def up(
     directory: Dir = HERE,
     parts: Annotated[
         str | None,
-        typer.Option(help="of api,worker,billing,flower: all (the default), or what belongs here"),
+        typer.Option(help="which of api,worker,billing,flower belong here; all by default"),
     ] = None,
     machines: Annotated[str | None, typer.Option(help="real or fake")] = None,
     egress_allow: Annotated[

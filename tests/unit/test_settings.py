@@ -8,8 +8,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from pydantic import SecretStr, ValidationError
+from pydantic_settings import SettingsError
 
-from infra.settings import SETTINGS_FILE, Settings, as_json, inherited, load, runtime_dir
+from app.errors import BadRequest
+from infra.settings import (
+    SETTINGS_FILE,
+    Settings,
+    as_json,
+    complaint,
+    inherited,
+    load,
+    runtime_dir,
+)
 
 # The longest name of a socket that a stack makes under its runtime directory.
 LONGEST_SOCKET = "redis.sock"
@@ -114,6 +124,25 @@ def test_secrets_are_not_shown() -> None:
 def test_a_wrong_setting_is_named(name: str, value: object) -> None:
     with pytest.raises(ValidationError, match=name):
         Settings.model_validate({name: value})
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValidationError) as found:
+        Settings.model_validate({"volume_rate_mib": 50, "api_port": 0})
+    assert complaint(found.value) == (
+        "volume_rate_mib: Input should be greater than or equal to 100; "
+        "api_port: Input should be greater than or equal to 1"
+    )
+    with pytest.raises(ValidationError) as together:
+        Settings(fleet="hosts")
+    assert complaint(together.value) == "fleet needs aws_region: a group is in one region"
+    monkeypatch.setenv("PROMIGENCE_QEMU", "qemu-system-x86_64")
+    with pytest.raises(SettingsError) as no_list:
+        load(tmp_path)
+    assert complaint(no_list.value).startswith("qemu: a list is written as JSON")
+    (tmp_path / SETTINGS_FILE).write_text("{'qemu': []}")
+    with pytest.raises(BadRequest, match="is no JSON"):
+        load(tmp_path)
 
 
 def test_a_fleet_is_in_a_region_and_its_bounds_are_in_order() -> None:
