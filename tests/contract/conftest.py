@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,6 +79,17 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Client]:
 def bucket(s3: S3Client, request: pytest.FixtureRequest) -> Bucket:
     """A bucket of this test's own, and the blobs in it."""
     return bucket_of(s3, request.node.nodeid)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """For tests that write thousands of small files: in memory where there is such a place."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir=memory) as made:
+        yield Path(made)
 
 
 def migrate(url: str) -> None:

@@ -4,11 +4,9 @@ no row, no row without its thing, and the same verb again does what it was to do
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -99,17 +97,6 @@ def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: a walk writes thousands of small files."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with TemporaryDirectory(dir=memory) as made:
-        yield Path(made)
 
 
 @pytest.fixture
