@@ -29,7 +29,6 @@ from workers.watch import Deaf
 
 # Between the two looks that tell what lies about from what is being worked on.
 PAUSE_S = 1.0
-LEAST_FREE_GIB = 2
 CLOCKS_APART_S = 2.0
 NS = 1_000_000_000
 
