@@ -152,9 +152,8 @@ def _clear(folder: Path) -> None:
         for device, _ in tuple(loops(level)):
             for where in reversed(mounts_of(device)):
                 _unmount(where)
-            with suppress(
-                subprocess.CalledProcessError
-            ):  # a mount with its own device took it along
+            # A mount with a device of its own has taken it along.
+            with suppress(subprocess.CalledProcessError):
                 _run("losetup", "--detach", device)
     if folder.exists():
         shutil.rmtree(folder)

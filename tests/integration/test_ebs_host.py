@@ -22,12 +22,10 @@ from infra.ebs.storing import identity_of
 from infra.fakes.account import Delays
 from infra.fakes.cloud import FakeCloud
 from infra.store import Stores, create_store
+from tests.integration.volumes import needs_volumes
 from tests.unit.test_manifest import make
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists() or not shutil.which("mkfs.xfs"),
-    reason="only root can mount volumes, and they need loop devices and XFS",
-)
+pytestmark = needs_volumes
 
 HOSTS, ZONE = ("i-1", "i-2"), "fake-1a"
 MIB = 1 << 20

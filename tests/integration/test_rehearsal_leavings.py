@@ -14,6 +14,9 @@ from drills.rehearsal.hosts import Host
 from drills.rehearsal.leavings import look
 from drills.rehearsal.zone import REGION, ZONE, running
 from infra.aws.session import Account
+from tests.integration.volumes import needs_volumes
+
+pytestmark = needs_volumes
 
 
 class Rows:

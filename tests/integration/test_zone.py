@@ -18,6 +18,9 @@ from drills.rehearsal import storage
 from drills.rehearsal.zone import REGION, ZONE, Zone, running
 from infra.aws.ec2 import Ec2Cloud
 from infra.aws.session import Account
+from tests.integration.volumes import needs_volumes
+
+pytestmark = needs_volumes
 
 DEVICE = "/dev/sdf"
 BYTES = bytes(range(256)) * 4096

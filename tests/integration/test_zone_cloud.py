@@ -19,6 +19,9 @@ from infra.conformance_cloud import (
     check_what_is_not_ready_is_not_used,
 )
 from tests.contract.moto_server import CREDENTIALS, never, subject
+from tests.integration.volumes import needs_volumes
+
+pytestmark = needs_volumes
 
 # What is asked for there has come about at once.
 KEPT = [check for check in (*CHECKS, *REFUSALS) if check is not check_what_is_not_ready_is_not_used]
