@@ -22,6 +22,8 @@ from app.domain.warm import WarmTarget
 IDLE_NS = 600 * NS_PER_SECOND
 # An instance that has not registered by then is not waited for any more, and told.
 REGISTER_NS = 600 * NS_PER_SECOND
+# So many that never did, and another is not asked for: an image that does not come up would fill the fleet with bills.
+NEVER_REGISTERED = 2
 TOO_LARGE = "larger than a whole host"
 
 
@@ -91,6 +93,8 @@ def plan(sight: Sight, bounds: Bounds) -> Plan:
     silent = _silent(sight, sight.fleet)
     coming = _coming(sight, sight.fleet, silent)
     more = max(demand.hosts, warm - len(usable)) - coming
+    if _never_registered(sight, silent) >= NEVER_REGISTERED:
+        more = min(more, 0)
     desire = _desire(sight, sight.fleet, bounds, more)
     grows = desire is not None and desire > sight.fleet.desired
     still = demand.slots == 0 and more <= 0 and not grows
@@ -196,6 +200,12 @@ def _silent(sight: Sight, fleet: FleetState) -> tuple[str, ...]:
         if each.instance_id not in heard
         and sight.seen_for_ns.get(each.instance_id, 0) >= REGISTER_NS
     )
+
+
+def _never_registered(sight: Sight, silent: Iterable[str]) -> int:
+    """Those of the silent that no row knows: a host that was heard before is another trouble."""
+    known = {host.host_id for host in sight.hosts}
+    return sum(instance_id not in known for instance_id in silent)
 
 
 def _coming(sight: Sight, fleet: FleetState, silent: tuple[str, ...]) -> int:

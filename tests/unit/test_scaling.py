@@ -96,6 +96,16 @@ def test_an_instance_that_never_registers_is_told_and_another_is_asked_for() -> 
     assert told.desire == 3
 
 
+def test_two_that_never_registered_are_enough_to_ask_for_no_more() -> None:
+    long = dict.fromkeys("abc", REGISTER_NS)
+    told = decide(forks(99), (host("a"),), fleet("a", "b", "c"), seen_for_ns=long)
+    assert told.silent == ("b", "c")
+    assert told.desire is None
+    # One that was heard before is another trouble: it is replaced.
+    heard = (host("a"), host("c", alive=False))
+    assert decide(forks(16), heard, fleet("a", "b", "c"), seen_for_ns=long).desire == 4
+
+
 @pytest.mark.parametrize(
     "change",
     [{"alive": False}, {"draining": True}, {"quarantine": SHUT}, {"gone_at_ns": 5}],
