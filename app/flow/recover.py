@@ -6,7 +6,6 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 
 from app.domain.death import end_of
-from app.domain.disk import DiskRoom
 from app.domain.failure import Phase
 from app.domain.fork import ForkState
 from app.domain.ledger import START_WINDOW_NS
@@ -25,6 +24,7 @@ from app.flow._claimed import (
     own_exec_id,
     patiently,
 )
+from app.flow._heartbeat import beat
 from app.flow._results import start_unseen
 from app.ports import HostPorts, Ports
 
@@ -77,14 +77,7 @@ def _heard_of(ports: Ports) -> frozenset[str]:
 
 def watch_host(ports: Ports, host: HostPorts) -> None:
     """Once a second on each host: heartbeat, leases, wishes, deaths that nobody heard, and leavings."""
-    holds = () if host.bundles.stores_elsewhere else host.bundles.known()
-    ports.hosts.heartbeat(
-        host.host_id,
-        host.bundles.mounted(),
-        holds,
-        disk=DiskRoom(host.disk.free_bytes(), host.disk_reserve_bytes),
-        unmountable=host.mounts.told(ports.clock.boot_ns()),
-    )
+    beat(ports, host)
     for claimed in ports.attempts.held_by(host.host_id):
         if claimed.attempt.claim == host.claim:
             _attend(ports, host, claimed)

@@ -8,6 +8,7 @@ from app.domain.run import Fork, RunState
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, Snapshot
 from app.domain.verdict import failed_proof, not_proved, shown, verdict
 from app.errors import EnvironmentFault, FailureKind
+from app.flow._heartbeat import beat
 from app.flow._trial import brought_up, run
 from app.ids import new_id
 from app.ports import HostPorts, Ports
@@ -83,6 +84,8 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
         _refuse(ports, host, build, refused.error)
         return
     definition = build.definition
+    # Before there is a version: whoever asks for it in the same moment is told that this host has it.
+    beat(ports, host)
     snapshot = ports.builds.accept(
         build.build_id,
         Snapshot(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.errors import BadRequest, FailureKind, Forbidden, NotFound
-from app.flow import build, report
+from app.flow import build, recover, report, snapshots
 from tests.flow.stage import PROJECT, Stage, definition, sim
 
 
@@ -22,6 +22,20 @@ def test_a_passing_candidate_is_stored_with_its_evidence(stage: Stage) -> None:
     assert stored.ref == "task-suite@1"
     assert len(stored.evidence["test"]) == 3  # type: ignore[arg-type]
     assert stage.host.bundles.mounted() == (page["build_id"],)
+
+
+def test_a_snapshot_of_a_moment_ago_can_be_restored(stage: Stage) -> None:
+    """Its host, which has it and no other, has not come by with a heartbeat since."""
+    stage.ports.hosts.register(stage.host.machines.fingerprint(), 8, fetches=False)
+    build.start(stage.ports, PROJECT, definition(), None)
+    for _ in range(60):
+        stage.clock.advance(0.1)
+        stage.world.pump()
+        recover.tick(stage.ports)
+        stage.ring()
+    found = snapshots.every(stage.ports, PROJECT, stale=False)
+    (page,) = snapshots.pages(stage.ports, PROJECT, found)
+    assert (page["snapshot"], page["state"]) == ("task-suite@1", "verified")
 
 
 def test_a_test_that_fails_refuses_the_candidate_and_nothing_is_stored(stage: Stage) -> None:
