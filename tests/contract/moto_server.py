@@ -22,19 +22,26 @@ if TYPE_CHECKING:
 
 REGION = "us-east-1"
 # moto takes any; what goes out is signed all the same, by what a file says, as an operator's would.
-CREDENTIALS = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing\n"
+_CREDENTIALS = "[default]\naws_access_key_id = testing\naws_secret_access_key = testing\n"
 
 
 @contextmanager
-def moto_server(directory: Path) -> Iterator[str]:
-    """Inside, the URL of a server with an empty account; boto3 finds credentials for it in `directory`."""
+def credentials(directory: Path) -> Iterator[pytest.MonkeyPatch]:
+    """Inside, boto3 finds credentials in `directory` and nowhere else; the environment as it is then."""
     file = directory / "credentials"
-    file.write_text(CREDENTIALS)
+    file.write_text(_CREDENTIALS)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
         for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             environment.delenv(name, raising=False)
+        yield environment
+
+
+@contextmanager
+def moto_server(directory: Path) -> Iterator[str]:
+    """Inside, the URL of a server with an empty account; boto3 finds credentials for it in `directory`."""
+    with credentials(directory) as environment:
         # Else about 1,300 images and their snapshots are there, owned by the account that asks.
         environment.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
         # One line a request.

@@ -14,6 +14,7 @@ from drills.rehearsal.hosts import Host
 from drills.rehearsal.leavings import look
 from drills.rehearsal.zone import REGION, ZONE, running
 from infra.aws.session import Account
+from tests.contract.moto_server import credentials
 from tests.integration.volumes import needs_volumes
 
 pytestmark = needs_volumes
@@ -30,12 +31,13 @@ class Rows:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
+def here(tmp_path: Path) -> Iterator[Deployment]:
     """A zone and a queue with one host that is down."""
-    credentials = tmp_path / "credentials"
-    credentials.write_text("[default]\naws_access_key_id = x\naws_secret_access_key = x\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
-    with running(tmp_path / "zone") as zone, redis.running() as queue:
+    with (
+        credentials(tmp_path),
+        running(tmp_path / "zone") as zone,
+        redis.running() as queue,
+    ):
         account = Account(REGION, zone.url)
         answer = account.ec2().run_instances(
             ImageId="ami-12345678", MinCount=1, MaxCount=1, Placement={"AvailabilityZone": ZONE}

@@ -18,6 +18,7 @@ from drills.rehearsal import storage
 from drills.rehearsal.zone import REGION, ZONE, Zone, running
 from infra.aws.ec2 import Ec2Cloud
 from infra.aws.session import Account
+from tests.contract.moto_server import credentials
 from tests.integration.volumes import needs_volumes
 
 pytestmark = needs_volumes
@@ -54,14 +55,9 @@ class Here:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
     folder = tmp_path_factory.mktemp("zone")
-    credentials = folder / "credentials"
-    credentials.write_text("[default]\naws_access_key_id = zone\naws_secret_access_key = zone\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        with running(folder / "z") as zone:
-            account = Account(REGION, zone.url)
-            yield Here(zone, account, Ec2Cloud(account, "test", time.sleep))
+    with credentials(folder), running(folder / "z") as zone:
+        account = Account(REGION, zone.url)
+        yield Here(zone, account, Ec2Cloud(account, "test", time.sleep))
     assert not list(storage.loops(folder))
     assert str(folder) not in Path("/proc/self/mountinfo").read_text()
 

@@ -18,7 +18,7 @@ from infra.conformance_cloud import (
     Subject,
     check_what_is_not_ready_is_not_used,
 )
-from tests.contract.moto_server import CREDENTIALS, never, subject
+from tests.contract.moto_server import credentials, never, subject
 from tests.integration.volumes import needs_volumes
 
 pytestmark = needs_volumes
@@ -30,12 +30,8 @@ KEPT = [check for check in (*CHECKS, *REFUSALS) if check is not check_what_is_no
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     folder: Path = tmp_path_factory.mktemp("zone")
-    (folder / "credentials").write_text(CREDENTIALS)
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
-        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        with running(folder / "z") as zone:
-            yield Account(REGION, zone.url)
+    with credentials(folder), running(folder / "z") as zone:
+        yield Account(REGION, zone.url)
     assert not list(storage.loops(folder))
 
 
