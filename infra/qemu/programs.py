@@ -76,7 +76,9 @@ def best_machine_type(listing: str) -> str | None:
 def _build_of(name: str, uid: int | None) -> Build:
     program = shutil.which(name)
     if program is None:
-        raise Unavailable("no_hypervisor", f"{name} is not installed: `make setup`, or another `qemu`")
+        raise Unavailable(
+            "no_hypervisor", f"{name} is not installed: `make setup`, or another `qemu`"
+        )
     file = file_of(program)
     version, _, _ = _ask(uid, program, "--version").strip().partition("\n")
     build = version.removeprefix("QEMU emulator version ")
