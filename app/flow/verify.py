@@ -14,8 +14,10 @@ from app.ids import new_id
 from app.ports import HostPorts, Ports
 
 PROOF_TRIES = 2
-# The step of a build whose proof found no room: what came before it is done and was said.
+# The step of a build that waits: what came before it is done and was said.
 WAITS = "wait"
+# Why storing came to nothing that says nothing of the candidate: tried again, as long as a build may be unsettled.
+PASSES = frozenset({"cloud_away"})
 
 
 class Refused(Exception):
@@ -26,8 +28,8 @@ class Refused(Exception):
         self.error = error
 
 
-class NoRoomYet(Exception):
-    """There is no room on this host for the proof; the bell rings again."""
+class Unsettled(Exception):
+    """No room on this host for the proof, or the cloud is away; the bell rings again."""
 
 
 def verify(ports: Ports, host: HostPorts, build_id: str) -> None:
@@ -35,7 +37,8 @@ def verify(ports: Ports, host: HostPorts, build_id: str) -> None:
     holds the candidate.
 
     Where bundles are stored elsewhere this takes minutes: storing, restoring from there, and the proof that one more
-    fork, of what was stored, passes the snapshot's own test. A call that finds no room for that one settles nothing.
+    fork, of what was stored, passes the snapshot's own test. A call that finds no room for that one, or no cloud to
+    store in, settles nothing.
     """
     build = ports.builds.find(build_id)
     if build is None or build.state.final:
@@ -78,7 +81,7 @@ def _accept(ports: Ports, host: HostPorts, build: Build, forks: tuple[Fork, ...]
             return
         if host.bundles.stores_elsewhere:
             proof = {"proof": _proved(ports, host, build, bundle)}
-    except NoRoomYet:
+    except Unsettled:
         return
     except Refused as refused:
         _refuse(ports, host, build, refused.error)
@@ -118,20 +121,23 @@ def _is_settled(ports: Ports, build: Build) -> bool:
 
 def _stored(ports: Ports, host: HostPorts, build: Build, candidate: Candidate) -> Bundle:
     if not host.bundles.stores_elsewhere or build.step == WAITS:
-        return _store(host, build)
+        return _store(ports, host, build)
     ports.builds.say(build.build_id, "store", f"storing {candidate.size_bytes >> 20} MiB")
     began_ns = ports.clock.boot_ns()
-    bundle = _store(host, build)
+    bundle = _store(ports, host, build)
     took = _seconds(ports, began_ns)
     done = f"stored, and restored from there with every chunk checked, in {took} s"
     ports.builds.say(build.build_id, "store", done)
     return bundle
 
 
-def _store(host: HostPorts, build: Build) -> Bundle:
+def _store(ports: Ports, host: HostPorts, build: Build) -> Bundle:
     try:
         return host.bundles.store(build.build_id)
     except EnvironmentFault as fault:
+        if fault.evidence.get("reason") in PASSES:
+            _wait(ports, build, f"it could not be stored yet: {fault.message}")
+            raise Unsettled from fault
         message = f"storing failed: {fault.message}"
         raise Refused(BuildError(fault.kind.value, message, check="store")) from fault
 
@@ -139,15 +145,15 @@ def _store(host: HostPorts, build: Build) -> Bundle:
 def _proved(ports: Ports, host: HostPorts, build: Build, bundle: Bundle) -> dict[str, object]:
     """What was stored gives forks that pass the snapshot's own test; what one more of them showed.
 
-    A fault of the environment is tried once more: it may be this host's at that moment. Raises Refused, NoRoomYet.
+    A fault of the environment is tried once more: it may be this host's at that moment. Raises Refused, Unsettled.
     """
     for left in reversed(range(PROOF_TRIES)):
         try:
             return _proof(ports, host, build, bundle)
         except EnvironmentFault as fault:
             if fault.kind is FailureKind.NO_CAPACITY:
-                _wait(ports, build, fault.message)
-                raise NoRoomYet from fault
+                _wait(ports, build, f"the proof waits: {fault.message}")
+                raise Unsettled from fault
             ports.builds.say(build.build_id, "prove", f"{fault.kind.value}: {fault.message}")
             if not left:
                 raise Refused(not_proved(build.definition, fault)) from fault
@@ -179,7 +185,7 @@ def _proof(ports: Ports, host: HostPorts, build: Build, bundle: Bundle) -> dict[
 def _wait(ports: Ports, build: Build, why: str) -> None:
     """Its bell rings again in a second; that it waits is said once."""
     if build.step != WAITS:
-        ports.builds.say(build.build_id, WAITS, f"the proof waits: {why}")
+        ports.builds.say(build.build_id, WAITS, why)
 
 
 def _seconds(ports: Ports, began_ns: int) -> float:

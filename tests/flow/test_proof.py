@@ -159,6 +159,27 @@ def test_a_candidate_that_cannot_be_stored_is_refused_with_the_reason(
     nothing_is_left(away, page["build_id"])
 
 
+def test_a_cloud_that_is_away_for_a_while_costs_no_build_its_verification(
+    away: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, asked = FakeBundles.store, []
+
+    def deaf(self: FakeBundles, bundle_id: str) -> Any:
+        asked.append(bundle_id)
+        if len(asked) <= 3:
+            raise EnvironmentFault(
+                FailureKind.SNAPSHOT_UNAVAILABLE, "AWS does not answer", reason="cloud_away"
+            )
+        return store(self, bundle_id)
+
+    monkeypatch.setattr(FakeBundles, "store", deaf)
+    page = away.build(definition())
+    assert (page["state"], len(asked)) == ("verified", 4)
+    assert [text for step, text in steps(page) if step == "wait"] == [
+        "it could not be stored yet: AWS does not answer"
+    ]
+
+
 def test_without_room_the_proof_waits_and_blocks_nobody(away: Stage) -> None:
     assert away.build(definition(name="other"))["state"] == "verified"
     bundles = cast(FakeBundles, away.host.bundles)
