@@ -212,9 +212,13 @@ def complaint(error: ValidationError | SettingsError) -> str:
     if isinstance(error, SettingsError):
         name = re.search(r'field "(\w+)"', str(error))
         return f'{name[1] if name else error}: a list is written as JSON, such as ["one", "two"]'
+    found = error.errors()
+    # Of a list in which one entry is wrong, pydantic says that it is too short as well.
+    parents = {wrong["loc"][:-1] for wrong in found}
     return "; ".join(
         ": ".join(filter(None, (".".join(map(str, wrong["loc"])), wrong["msg"])))
-        for wrong in error.errors()
+        for wrong in found
+        if not wrong["loc"] or wrong["loc"] not in parents
     ).replace("Value error, ", "")
 
 

@@ -133,6 +133,10 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.M
         "volume_rate_mib: Input should be greater than or equal to 100; "
         "api_port: Input should be greater than or equal to 1"
     )
+    with pytest.raises(ValidationError) as no_part:
+        Settings.model_validate({"parts": ["woker"]})
+    assert complaint(no_part.value).startswith("parts.0: Input should be 'api'")
+    assert "at least" not in complaint(no_part.value)
     with pytest.raises(ValidationError) as together:
         Settings(fleet="hosts")
     assert complaint(together.value) == "fleet needs aws_region: a group is in one region"
