@@ -13,6 +13,8 @@ STALLED_SHARE = 10
 SILENCED_SHARE = 2
 # The monitor's words for a machine that stands still (a write that found no room says STOP too), and that goes on.
 _STANDS, _GOES_ON = "STOP", "RESUME"
+# A guest that ended itself stands still afterwards too, until somebody has read its end: nobody took that from it.
+_ENDED_ITSELF = frozenset({"GUEST_PANICKED", "SHUTDOWN"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ def _paused_ns(events: Iterable[MonitorEvent], began_ns: int, ended_ns: int) -> 
     """How long the monitor said that the machine stood still, within the window."""
     total_ns, since_ns = 0, None
     for event in events:
+        if event.name in _ENDED_ITSELF:
+            break
         if event.name == _STANDS:
             since_ns = event.boot_ns if since_ns is None else since_ns
         elif event.name == _GOES_ON and since_ns is not None:

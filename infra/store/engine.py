@@ -224,7 +224,9 @@ def _sqlite(url: URL) -> Engine:
 def _sqlite_connected(connection: Any, _record: object) -> None:
     # The driver would begin transactions by itself, and only at the first write.
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    # Of two that open a new database at once, SQLite makes the one wait for the other's change of its journal no time.
+    _in_turn(connection, "PRAGMA journal_mode=WAL")
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -235,13 +237,13 @@ def _sqlite_begins(connection: Connection) -> None:
         return
     driver.execute("PRAGMA busy_timeout=0")
     try:
-        _begin_in_turn(driver)
+        _in_turn(driver, "BEGIN IMMEDIATE")
     finally:
         driver.execute(f"PRAGMA busy_timeout={int(SQLITE_WAIT_S * 1000)}")
 
 
-def _begin_in_turn(driver: sqlite3.Connection) -> None:
-    """Take the write lock, looking for it every millisecond.
+def _in_turn(driver: sqlite3.Connection, statement: str) -> None:
+    """Do what needs the write lock, looking for it every millisecond.
 
     SQLite itself looks after pauses that grow to 100 ms: beside a process that writes without a break one write in a
     hundred waited longer than 1.2 s, and 0.07 s in this way.
@@ -249,7 +251,7 @@ def _begin_in_turn(driver: sqlite3.Connection) -> None:
     until = time.monotonic() + SQLITE_WAIT_S
     while True:
         try:
-            driver.execute("BEGIN IMMEDIATE")
+            driver.execute(statement)
         except sqlite3.OperationalError as busy:
             if busy.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise Unavailable("database_away", f"no turn to write: {busy}") from busy

@@ -106,6 +106,15 @@ def test_pauses_count_within_the_command_s_time_only() -> None:
     assert strain_between(BEFORE, after(100), earlier).paused_ns == 0
 
 
+@pytest.mark.parametrize("end", ["GUEST_PANICKED", "SHUTDOWN"])
+def test_a_guest_that_ended_itself_stands_still_by_nobody_elses_doing(end: str) -> None:
+    """It is paused until its end is read; soon after a command's start that would be most of the command's time."""
+    ended = MonitorEvent(end, {"guest": True}, 1003 * SECOND_NS)
+    strain = strain_between(BEFORE, after(100), [stop(1001), resume(1002), ended, stop(1003)])
+    assert strain.paused_ns == SECOND_NS
+    assert not strain.silenced
+
+
 def test_a_machine_that_is_gone_has_no_counters_left() -> None:
     gone = Vitals(boot_ns=1100 * SECOND_NS)
     strain = strain_between(BEFORE, gone)
