@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,29 @@ class Hears:
             self._bells.collect(claim, name)
 
 
+@cache
+def _migrated() -> bytes:
+    """An empty database of this release: to make it anew for each test takes longer than most tests do."""
+    store = create_store("sqlite://")
+    store.migrate()
+    try:
+        return _driver(store).serialize()
+    finally:
+        store.close()
+
+
+def _fill(store: Stores) -> None:
+    _driver(store).deserialize(_migrated())
+
+
+def _driver(store: Stores) -> sqlite3.Connection:
+    """The one connection of a database in memory."""
+    with closing(store.database.engine.raw_connection()) as lent:
+        driver = lent.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
 class Stage:
     """One control plane and some hosts. `ring` drains the queue; `run_for` lets time pass.
 
@@ -79,7 +105,7 @@ class Stage:
         self.clock = ManualClock()
         self.bells = FakeBells()
         self.stores = create_store("sqlite://", key_secret=b"k" * 32, now_ns=self.clock.wall_ns)
-        self.stores.migrate()
+        _fill(self.stores)
         self.ports = ports_of(
             self.stores, self.bells, self.clock, FakeImages("debian-12"), tmp_path
         )
