@@ -32,6 +32,7 @@ _CHANNELS = 64
 _READ_BYTES = 65536
 _STDERR_LIMIT = 4096
 _REPLY_LIMIT = 1024
+_BEGIN_TRIES = 3
 
 # The library logs every death of a machine as an error with its trace; here each is raised, and named, instead.
 _LOGGER = "infra.guest.paramiko"
@@ -157,9 +158,24 @@ class SshChannel:
         _hang_up(self._transport)
 
     def _session(self, command: str, timeout_s: float) -> paramiko.Channel:
+        """A program of the guest's, begun. One that its server refused to begin, as it may when it cannot fork, has not
+        run: the server says that it begins before anything else, and over the same transport it is asked once more.
+        """
+        for _ in range(_BEGIN_TRIES - 1):
+            with contextlib.suppress(_RefusedError):
+                return self._begun(command, timeout_s)
+        return self._begun(command, timeout_s)
+
+    def _begun(self, command: str, timeout_s: float) -> paramiko.Channel:
         channel = self._transport.open_session(timeout=timeout_s)
         channel.settimeout(timeout_s)
-        channel.exec_command(command)
+        try:
+            channel.exec_command(command)
+        except paramiko.SSHException as error:
+            channel.close()
+            if not self._transport.is_active():
+                raise
+            raise _RefusedError(f"a program was refused: {error}") from error
         return channel
 
 
@@ -224,6 +240,10 @@ def _translated(name: str, transport: paramiko.Transport) -> Iterator[None]:
         raise lost(
             name, f"its SSH channel broke ({str(error) or 'closed'}); the transport {state}"
         ) from error
+
+
+class _RefusedError(paramiko.SSHException):
+    """The transport is up, and the guest's server would not begin a program."""
 
 
 class _OurSideError(Exception):
