@@ -16,22 +16,9 @@ from pathlib import Path
 
 # What Linux reads ahead on a disk unless told otherwise; hosts that say more read more around each fault.
 READ_AHEAD_KIB = 128
-_BLKIO = Path("/sys/fs/cgroup/blkio")
-_BYTES_LIMIT, _READS_LIMIT = (_BLKIO / f"blkio.throttle.read_{of}_device" for of in ("bps", "iops"))
+_LIMITS = Path("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device")
 _SECTOR_BYTES = 512
 _STEP_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """How fast a volume is. `reads_per_second` 0: as many as there are, so that only bytes take their time."""
-
-    mib_per_second: int
-    reads_per_second: int = 0
-
-    def __str__(self) -> str:
-        reads = f", {self.reads_per_second} reads/s" if self.reads_per_second else ""
-        return f"{self.mib_per_second} MiB/s{reads}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +62,20 @@ class Volume:
         _run("mount", "-o", "ro,noload,noatime", self.device, self.folder)
 
     @contextmanager
-    def limited(self, rate: Rate) -> Iterator[None]:
+    def limited(self, mib_per_second: int) -> Iterator[None]:
         """Inside, nothing is read from it faster than this."""
         number = (self.sysfs / "dev").read_text().strip()
-        _BYTES_LIMIT.write_text(f"{number} {rate.mib_per_second << 20}")
-        _READS_LIMIT.write_text(f"{number} {rate.reads_per_second}")
+        _LIMITS.write_text(f"{number} {mib_per_second << 20}")
         try:
             yield
         finally:
-            for limit in (_BYTES_LIMIT, _READS_LIMIT):
-                limit.write_text(f"{number} 0")
+            _LIMITS.write_text(f"{number} 0")
 
 
 @contextmanager
 def volume(root: Path, size_mib: int) -> Iterator[Volume]:
     """An empty one, mounted to be written; device, mount and file are gone at the end."""
-    if not _BYTES_LIMIT.exists():
+    if not _LIMITS.exists():
         raise RuntimeError(
             "no volume can be slowed down here: blkio of control groups version 1 is not mounted"
         )
