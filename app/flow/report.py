@@ -24,7 +24,7 @@ def report(ports: Ports, project_id: str, run_id: str, *, forks: bool) -> Answer
         run,
         ports.runs.forks(run_id),
         ports.runs.attempts(run_id),
-        _leaving(ports),
+        ports.hosts.leaving(),
         with_forks=forks,
     )
 
@@ -63,7 +63,7 @@ def list_runs(
 def forks(ports: Ports, project_id: str, run_id: str) -> list[Answer]:
     """The forks of a run with their states, by index. Raises NotFound."""
     run = ports.runs.get(project_id, run_id)
-    leaving = _leaving(ports)
+    leaving = ports.hosts.leaving()
     return [pages.fork_line(fork, leaving) for fork in ports.runs.forks(run.run_id)]
 
 
@@ -75,7 +75,7 @@ def fork(ports: Ports, project_id: str, fork_id: str) -> Answer:
         found,
         ports.runs.machines(fork_id),
         ports.execs.of_fork(fork_id, MAX_COMMANDS),
-        _leaving(ports),
+        ports.hosts.leaving(),
     )
 
 
@@ -84,10 +84,6 @@ def build(ports: Ports, project_id: str, build_id: str) -> Answer:
     row = ports.builds.get(project_id, build_id)
     spent = ports.runs.tallies((row.run_id,))[row.run_id].total_micros
     return pages.build_page(row, spent)
-
-
-def _leaving(ports: Ports) -> pages.Leaving:
-    return {host.host_id: host.gone_at_ns for host in ports.hosts.list() if host.leaves}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Unavailable(database_away).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from app.domain.disk import DiskRoom
@@ -45,6 +46,12 @@ class Hosts(Protocol):
 
     def list(self) -> tuple[Host, ...]:
         """All hosts heard of in the last day; `alive` if the last heartbeat is at most 15 s old."""
+        ...
+
+    def leaving(self) -> Mapping[str, int | None]:
+        """Those of `list` that take nothing new because they are to go, each with when it is gone (ns of the database's
+        clock) where that is known.
+        """
         ...
 
     def waiting(self, limit: int) -> tuple[Waiting, ...]:

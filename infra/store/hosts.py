@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Subquery, func, or_, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, Subquery, func, or_, select, union_all, update
 
 from app.domain.disk import DiskRoom
 from app.domain.explanation import Case
@@ -72,6 +73,17 @@ class Hosts:
     def list(self) -> tuple[Host, ...]:
         with self._database.read() as at:
             return hosts_of(at, self._database.now_ns(at))
+
+    def leaving(self) -> Mapping[str, int | None]:
+        with self._database.read() as at:
+            now_ns = self._database.now_ns(at)
+            to_go = or_(
+                hosts.c.gone_ns.is_not(None), hosts.c.retired_ns.is_not(None), is_leaving(now_ns)
+            )
+            rows = at.execute(
+                select(hosts.c.host_id, hosts.c.gone_ns).where(_is_listed(now_ns), to_go)
+            )
+            return {row.host_id: row.gone_ns for row in rows}
 
     def waiting(self, limit: int) -> tuple[Waiting, ...]:
         with self._database.read() as at:
@@ -177,10 +189,14 @@ def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:
     """All hosts heard of in the last day, by id."""
     rows = at.execute(
         select(hosts, is_leaving(now_ns).label("draining"))
-        .where(hosts.c.heartbeat_ns > now_ns - LISTED_NS)
+        .where(_is_listed(now_ns))
         .order_by(hosts.c.host_id)
     )
     return tuple(_host(row, now_ns) for row in rows)
+
+
+def _is_listed(now_ns: int) -> ColumnElement[bool]:
+    return hosts.c.heartbeat_ns > now_ns - LISTED_NS
 
 
 def _host(row: AnyRow, now_ns: int) -> Host:

@@ -35,6 +35,7 @@ def test_a_notice_sends_what_waits_elsewhere_and_lets_what_runs_go_on(rows: Rows
     assert rows.store.hosts.give_notice(a.HOST, NOTICE)
     host = host_of(rows)
     assert host.gone_at_ns == noticed_ns + NOTICE.in_ns
+    assert rows.store.hosts.leaving() == {host.host_id: host.gone_at_ns}
     assert host.free_slots == host.slots - 1
     assert not host.takes_forks
     assert rows.fork(running.fork.fork_id).state is ForkState.RESTORING
