@@ -1,7 +1,8 @@
 """The environment, read once, frozen and typed. Nothing else of the server reads it.
 
-Every setting is `PROMIGENCE_<NAME>`; tuples are written as JSON. What `promigence-server up` starts reads a file of its
-own directory too, which wins over the environment: a stack goes on as it was started.
+Every setting is `PROMIGENCE_<NAME>`; tuples are written as JSON. A secret may be a file instead, `promigence_<name>` in
+`secrets_dir`: the environment wins over it. What `promigence-server up` starts reads a file of its own directory too,
+which wins over both: a stack goes on as it was started.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from app.errors import BadRequest
 
@@ -31,6 +38,10 @@ __all__ = [
 ]
 
 SETTINGS_FILE = "settings.json"
+# Where Docker and its kin show a container the secrets that it was given.
+SECRETS_DIR = Path("/run/secrets")
+# Of a file of one secret; what is longer is some other file.
+_SECRET_BYTES = 64 * 1024
 # A socket's path has 107 bytes at most; the longest name below the runtime directory takes about 60 of them.
 _RUNTIME_DIR_BYTES = 46
 _INHERITED = (
@@ -58,6 +69,8 @@ class Settings(BaseSettings):
 
     # What `up` starts here. The control plane goes without `worker`, a host of it with nothing else.
     parts: tuple[PartName, ...] = Field(default=get_args(PartName), min_length=1)
+    # A folder of secrets by file; none there is nothing.
+    secrets_dir: Path = SECRETS_DIR
     database_url: SecretStr | None = None
     redis_url: SecretStr | None = None
     # What API keys are hashed with (HMAC-SHA256): a stolen database alone lets nobody test a guess.
@@ -128,11 +141,26 @@ class Settings(BaseSettings):
     worker_metrics_port: Port = 9464
     billing_metrics_port: Port = 9465
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there is no such file
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - it reads every setting
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The first that has a value wins."""
+        named = {**env_settings(), **init_settings()}
+        found = _secrets_in(Path(named.get("secrets_dir", SECRETS_DIR)), _secret_names(cls))
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=found)
+
     @model_validator(mode="after")
     def _resolve(self) -> Self:
         directory = self.dir.absolute()
         object.__setattr__(self, "dir", directory)
         object.__setattr__(self, "products", self.products.absolute())
+        object.__setattr__(self, "secrets_dir", self.secrets_dir.absolute())
         if self.rate_card is not None and not self.rate_card.isalnum():
             # The processes of a stack do not all run where it was started.
             object.__setattr__(self, "rate_card", str(Path(self.rate_card).absolute()))
@@ -197,7 +225,7 @@ def load(directory: Path) -> Settings:
     """The settings of the stack in this directory: what it wrote down, over the environment.
 
     Raises pydantic's ValidationError or SettingsError, of which `complaint` makes a line; BadRequest(bad_settings) if
-    the file is no JSON.
+    the file is no JSON, or a secret's file holds no secret or may not be read.
     """
     path = directory / SETTINGS_FILE
     try:
@@ -246,6 +274,32 @@ def inherited() -> dict[str, str]:
     Of AWS, only where its credentials are: a process reads them where they lie, or has its instance's role.
     """
     return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
+def _secret_names(of: type[BaseSettings]) -> tuple[str, ...]:
+    return tuple(
+        name for name, field in of.model_fields.items() if SecretStr in get_args(field.annotation)
+    )
+
+
+def _secrets_in(directory: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """The secrets that have a file here. Raises BadRequest(bad_settings) for one that is there and holds none: a stack
+    without its database's address would begin another database.
+    """
+    files = {name: directory / f"promigence_{name}" for name in names}
+    return {name: _secret(file) for name, file in files.items() if os.path.lexists(file)}
+
+
+def _secret(file: Path) -> str:
+    """What a file of one secret holds, without the newline that editors and `echo` put after it."""
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_SECRET_BYTES + 1).decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest("bad_settings", f"the secret {file} cannot be read: {error}") from error
+    if not text or len(text) > _SECRET_BYTES or "\n" in text:
+        raise BadRequest("bad_settings", f"the secret {file} is not one line of text")
+    return text
 
 
 def _program(named: str) -> str:

@@ -30,6 +30,7 @@ UNIX_PATH_BYTES = 107
 def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in Settings.model_fields:
         monkeypatch.delenv(f"PROMIGENCE_{name.upper()}", raising=False)
+    monkeypatch.setattr("infra.settings.SECRETS_DIR", Path("/nonexistent"))
 
 
 def test_the_defaults_are_the_embedded_stack(tmp_path: Path) -> None:
