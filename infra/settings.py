@@ -79,7 +79,8 @@ class Settings(BaseSettings):
     machines: Literal["real", "fake"] = "real"
     # QEMU builds side by side, names or paths: templates are frozen with the first, each fork runs by its bundle's.
     qemu: tuple[str, ...] = Field(default=("qemu-system-x86_64",), min_length=1)
-    host_id: str = Field(default_factory=socket.gethostname, min_length=1, max_length=64)
+    # Queues, database roles and Redis users are named after it.
+    host_id: str = Field(default_factory=socket.gethostname, pattern=r"^[A-Za-z0-9._-]{1,64}\z")
     # None: as many as memory and disk hold, at the smallest shape.
     host_slots: Count | None = None
     # Restores are processor work: two a core overlap the waiting that is left in them.

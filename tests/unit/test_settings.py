@@ -110,6 +110,8 @@ def test_secrets_are_not_shown() -> None:
         ("api_port", 0),
         ("host_slots", 0),
         ("host_id", ""),
+        ("host_id", "a:b"),
+        ("host_id", "*"),
         ("execs_at_once", -1),
         ("bundles", "tape"),
         ("volume_rate_mib", 99),

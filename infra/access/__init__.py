@@ -1,0 +1,1 @@
+"""Who may log in at the database and at the queue, and what each may do there."""
