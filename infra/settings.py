@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     redis_url: SecretStr | None = None
     # What API keys are hashed with (HMAC-SHA256): a stolen database alone lets nobody test a guess.
     key_secret: SecretStr | None = None
+    # The one before it, while keys that were made under it are still to open; see docs/access.md.
+    key_secret_previous: SecretStr | None = None
 
     machines: Literal["real", "fake"] = "real"
     # QEMU builds side by side, names or paths: templates are frozen with the first, each fork runs by its bundle's.
@@ -125,6 +127,9 @@ class Settings(BaseSettings):
     # Which of equally warm hosts a fork goes to: the one with most room, or the one with least.
     placement: Literal["spread", "pack"] = "spread"
     egress_allow: tuple[str, ...] = ()
+    # The user that connects for machines, by which a firewall keeps them from metadata, database and Redis; a number
+    # that no distribution hands out, below those of the machines.
+    egress_uid: Annotated[int, Field(ge=1, lt=2_000_000_000)] = 1_999_999_999
     max_forks_per_run: Count = 5000
     # The word of a card that ships with the product (m8i, c8i, r8i), or the path of one of the operator's own; see
     # `promigence-server rates`. Without it, m8i.

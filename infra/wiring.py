@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
 from app.domain.census import Census
 from app.domain.placement import Policy
 from app.errors import Unavailable
@@ -26,6 +28,7 @@ from infra.clock import HostClock
 from infra.disk import FolderDisk
 from infra.ebs import EbsBundles, Ext4Disks
 from infra.egress import EgressProxy
+from infra.egress.dialling import Dialler
 from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import TICK_S, World
@@ -180,8 +183,9 @@ def _real_host(settings: Settings, claim: str, events: GuestEvents) -> Iterator[
     with ExitStack() as opened:
         machines = QemuMachines(root, means, fingerprint, clock)
         opened.callback(machines.close)
-        egress = EgressProxy(settings.egress_allow, _control_plane(settings))
-        guest = SshGuest(lambda name: root / name, events, egress)
+        dialler = Dialler(settings.egress_allow, _control_plane(settings), settings.egress_uid)
+        opened.callback(dialler.close)
+        guest = SshGuest(lambda name: root / name, events, EgressProxy(dialler.dial))
         opened.callback(guest.shut_down)
         bundles = _bundles(settings, clock, opened)
         yield HostPorts(
@@ -283,12 +287,16 @@ def _time_passing(world: World) -> Iterator[None]:
 
 
 def _store(settings: Settings, metrics: Metrics | None = None) -> Stores:
-    secret = settings.key_secret
     return create_store(
         settings.database,
-        key_secret=secret.get_secret_value().encode() if secret else None,
+        key_secret=_bytes(settings.key_secret),
+        key_secret_previous=_bytes(settings.key_secret_previous),
         heard=metrics.heard if metrics else None,
     )
+
+
+def _bytes(secret: SecretStr | None) -> bytes | None:
+    return secret.get_secret_value().encode() if secret else None
 
 
 def _blobs(settings: Settings) -> FolderBlobs | S3Blobs:

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from app.api.ready import Readiness
 from app.api.watching import Watchers
+from app.domain.account import Caller
 from app.errors import BadRequest
 from app.nearest import not_known
 from app.ports import Ports, Wakes
@@ -41,13 +42,18 @@ def _context(request: Request) -> Context:
     return cast("Context", request.app.state.context)
 
 
-def _project(request: Request) -> str:
+def caller_of(request: Request) -> Caller:
     """Who calls, as `Authenticate` found out."""
-    return cast("str", request.state.project_id)
+    return cast("Caller", request.state.caller)
+
+
+def _project(request: Request) -> str:
+    return caller_of(request).project_id
 
 
 Ctx = Annotated[Context, Depends(_context)]
 Project = Annotated[str, Depends(_project)]
+Calling = Annotated[Caller, Depends(caller_of)]
 
 
 def refuse_unknown_query(request: Request) -> None:

@@ -30,6 +30,7 @@ from app.api.routes import (
 )
 from app.api.schemas.error import ErrorAnswer
 from app.api.watching import Watchers
+from app.domain.account import Caller
 from app.errors import Unavailable
 from app.ports import Ports, Wakes
 
@@ -73,14 +74,14 @@ def create_api(
         ports, wakes, spool, CapacityLimiter(threads), Readiness(asked), Watchers(wakes)
     )
 
-    async def project_of(secret: str) -> str:
-        return await context.run(ports.keys.project_of, secret)
+    async def caller_of(secret: str) -> Caller:
+        return await context.run(ports.keys.caller_of, secret)
 
     api = routes()
     api.state.context = context
     # The last one added is the outermost.
     api.add_middleware(BodyLimit)
-    api.add_middleware(Authenticate, project_of=project_of)
+    api.add_middleware(Authenticate, caller_of=caller_of)
     api.add_middleware(Envelope)
     return api
 

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.bodies import MAX_FILE_BYTES
 from app.api.errors import Refused, answer, internal
+from app.domain.account import Caller
 from app.errors import PromigenceError, TooLarge, Unauthorized
 from app.ids import new_id
 
@@ -62,29 +63,31 @@ class Envelope:
 
 
 class Authenticate:
-    """Find the project of the key before anything of the request is read. One answer for every wrong key."""
+    """Find out who calls before anything of the request is read: `caller` in its state. One answer for every wrong
+    key.
+    """
 
-    def __init__(self, app: ASGIApp, project_of: Callable[[str], Awaitable[str]]) -> None:
+    def __init__(self, app: ASGIApp, caller_of: Callable[[str], Awaitable[Caller]]) -> None:
         self._app = app
-        self._project_of = project_of
+        self._caller_of = caller_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
         try:
-            scope["state"]["project_id"] = await self._project(Headers(scope=scope))
+            scope["state"]["caller"] = await self._caller(Headers(scope=scope))
         except PromigenceError as error:
             await answer(error, scope["state"]["request_id"])(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    async def _project(self, headers: Headers) -> str:
+    async def _caller(self, headers: Headers) -> Caller:
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(secret) <= MAX_SECRET_CHARS:
             raise _unauthorized()
         try:
-            return await self._project_of(secret)
+            return await self._caller_of(secret)
         except Unauthorized:
             raise _unauthorized() from None
 
@@ -129,5 +132,6 @@ def _too_large(limit: int) -> TooLarge:
 
 def _unauthorized() -> Unauthorized:
     return Unauthorized(
-        "unauthorized", "send a valid API key as `Authorization: Bearer KEY`; it may be revoked"
+        "unauthorized",
+        "send a valid API key as `Authorization: Bearer KEY`; it may be revoked or over",
     )

@@ -3,28 +3,94 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TypedDict
 
 from app.domain.instant import instant
 from app.domain.money import NS_PER_SECOND, usd, usd_text
-from app.errors import BadRequest, Conflict
+from app.errors import BadRequest, Conflict, Forbidden
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_FORKS = 1_000_000
 
 
+class Scope(StrEnum):
+    """What a key opens. None implies another: a trainer's key has `read` and `run`."""
+
+    READ = "read"
+    RUN = "run"
+    BUILD = "build"
+    ADMIN = "admin"
+
+
+class Under(StrEnum):
+    """Which of the deployment's secrets a key is hashed with, as far as the process that lists it can tell."""
+
+    PRESENT = "present"
+    PREVIOUS = "previous"
+    UNKNOWN = "unknown"  # made before that was noted, and not used since
+    LOST = "lost"  # with one that is not here any more: it opens nothing
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An API key as it may be listed; its secret is stored only as a hash and shown once."""
+    """An API key as it may be listed; its secret is stored only as a hash and shown once.
+
+    `used_ns` is when it was last used, to the minute.
+    """
 
     key_id: str
     project_id: str
     name: str
     prefix: str
     created_ns: int
+    scopes: tuple[Scope, ...] = tuple(Scope)
+    expires_ns: int | None = None
+    used_ns: int | None = None
     revoked_ns: int | None = None
+    under: Under = Under.PRESENT
+
+    def is_live(self, now_ns: int) -> bool:
+        """Whether it opens anything at this instant."""
+        return self.revoked_ns is None and (self.expires_ns is None or now_ns < self.expires_ns)
+
+    def as_dict(self) -> dict[str, object]:
+        """The JSON shape of the contract."""
+        return {
+            "key_id": self.key_id,
+            "project": self.project_id,
+            "name": self.name,
+            "prefix": self.prefix,
+            "scopes": [scope.value for scope in self.scopes],
+            "created_at": instant(self.created_ns),
+            "expires_at": _instant(self.expires_ns),
+            "last_used_at": _instant(self.used_ns),
+            "revoked_at": _instant(self.revoked_ns),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls: what a key that opens stands for."""
+
+    project_id: str
+    key_id: str
+    scopes: frozenset[Scope]
+    expires_ns: int | None = None
+
+    def need(self, scope: Scope) -> None:
+        """Raises Forbidden(missing_scope) for a key without it, naming what it has."""
+        if scope not in self.scopes:
+            raise _missing((scope,), self)
+
+    def may_give(self, scopes: Iterable[Scope]) -> None:
+        """No key gives what it lacks. Raises Forbidden(missing_scope)."""
+        lacking = [scope for scope in ordered(scopes) if scope not in self.scopes]
+        if lacking:
+            raise _missing(lacking, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +163,12 @@ class Account:
             "max_forks": project.max_forks,
             "live_forks": project.live_forks,
         }
+
+
+def ordered(scopes: Iterable[Scope]) -> tuple[Scope, ...]:
+    """Each once, in the order of `Scope`."""
+    given = frozenset(scopes)
+    return tuple(scope for scope in Scope if scope in given)
 
 
 def month_of(wall_ns: int) -> str:
@@ -173,6 +245,23 @@ def max_forks_of(told: str) -> int:
             field="max_forks",
         )
     return int(told)
+
+
+def _missing(needed: Iterable[Scope], caller: Caller) -> Forbidden:
+    words, has = (
+        [scope.value for scope in needed],
+        [scope.value for scope in ordered(caller.scopes)],
+    )
+    return Forbidden(
+        "missing_scope",
+        f"this needs a key with the scope {', '.join(words)}; this key has {', '.join(has)}",
+        needed=words,
+        scopes=has,
+    )
+
+
+def _instant(at_ns: int | None) -> str | None:
+    return None if at_ns is None else instant(at_ns)
 
 
 def _usd(micros: int | None) -> float | None:

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from app.domain.account import Account, Key, Limits, Project, Receipt
+from app.domain.account import Account, Caller, Key, Limits, Project, Receipt, Scope
 
 
 class Keys(Protocol):
     """API keys of projects."""
 
-    def create(self, project_id: str, name: str) -> tuple[Key, str]:
+    def create(
+        self,
+        project_id: str,
+        name: str,
+        scopes: Iterable[Scope] = Scope,
+        expires_s: float | None = None,
+    ) -> tuple[Key, str]:
         """A new key and its secret (`pmg_` and 256 random bits), which is not kept. Makes the project if need be.
 
-        Raises BadRequest for a name that no new project may have.
+        It opens nothing any more `expires_s` from now, by the database's clock.
+        Raises BadRequest for a name that no new project may have, and for no scope at all.
         """
         ...
 
-    def list(self) -> tuple[Key, ...]: ...
-
-    def revoke(self, key_id: str) -> Key:
-        """Twice is safe. Raises NotFound."""
+    def list(self, project_id: str | None = None) -> tuple[Key, ...]:
+        """In the order in which they were made; of one project, or all."""
         ...
 
-    def project_of(self, secret: str) -> str:
-        """Raises Unauthorized(wrong_key, revoked_key)."""
+    def revoke(self, key_id: str, of: str | None = None) -> Key:
+        """Let it open nothing any more. Twice is safe.
+
+        With `of` only a key of that project, and not its last live one with the scope `admin`:
+        Conflict(last_admin_key). Raises NotFound(unknown_key).
+        """
+        ...
+
+    def caller_of(self, secret: str) -> Caller:
+        """Who calls with it. Notes the use, at most once a minute; a key that is still hashed with the deployment's
+        previous secret is hashed with the present one.
+
+        Raises Unauthorized(wrong_key, revoked_key, expired_key).
+        """
         ...
 
 

@@ -120,7 +120,7 @@ class Database:
             if lock_wait_ms is not None and connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock_wait_ms}")
             yield connection
-            told = append(connection, told, self._clock_ns(connection))
+            told = append(connection, told, self.clock_ns(connection))
         if self._heard is not None and told:
             self._heard(told)
 
@@ -145,7 +145,7 @@ class Database:
         micros = at.execute(select(extract("epoch", func.clock_timestamp()) * 1_000_000))
         return int(micros.scalar_one()) * 1000
 
-    def _clock_ns(self, at: Connection) -> ColumnElement[int]:
+    def clock_ns(self, at: Connection) -> ColumnElement[int]:
         """The same clock within a statement, which reads it when it has the rows that it waited for."""
         if self._now_ns is not None or at.dialect.name == "sqlite":
             return literal(self.now_ns(at), BigInteger())

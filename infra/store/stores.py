@@ -61,20 +61,22 @@ def create_store(
     url: str,
     *,
     key_secret: bytes | None = None,
+    key_secret_previous: bytes | None = None,
     now_ns: NowNs | None = None,
     heard: Heard | None = None,
 ) -> Stores:
     """A store on `sqlite:///path`, `sqlite:///:memory:` or `postgresql+psycopg://...`; nothing is opened yet.
 
     `key_secret` is the deployment's secret under which keys are hashed; a process that neither makes nor checks keys
-    needs none. `now_ns` stands in for the database's clock (ns since the epoch), for tests. `heard` gets the events of
-    each transaction once it is committed.
+    needs none; a key that is still hashed with `key_secret_previous` opens too, and is hashed anew. `now_ns` stands in
+    for the database's clock (ns since the epoch), for tests. `heard` gets the events of each transaction once it is
+    committed.
     Raises ValueError for another kind of URL.
     """
     database = Database(url, now_ns, heard)
     return Stores(
         database=database,
-        keys=Keys(database, key_secret),
+        keys=Keys(database, key_secret, key_secret_previous),
         projects=Projects(database),
         receipts=Receipts(database),
         snapshots=Snapshots(database),

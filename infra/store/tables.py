@@ -12,7 +12,14 @@ from sqlalchemy import Table, literal_column
 
 from app.domain.snapshot import BuildState
 from infra.store.base import Row
-from infra.store.callers import KeyRow, ProjectMonthRow, ProjectRow, ReceiptRow
+from infra.store.callers import (
+    AuditRow,
+    KeyRow,
+    ProjectMonthRow,
+    ProjectRow,
+    ReceiptRow,
+    UploadRow,
+)
 from infra.store.history import EventCountRow, EventRow
 from infra.store.holdings import ResourceRow
 from infra.store.hosting import HostRow
@@ -41,6 +48,8 @@ projects = _table(ProjectRow)
 project_months = _table(ProjectMonthRow)
 api_keys = _table(KeyRow)
 receipts = _table(ReceiptRow)
+uploads = _table(UploadRow)
+audit = _table(AuditRow)
 snapshots = _table(SnapshotRow)
 quotes = _table(QuoteRow)
 runs = _table(RunRow)

@@ -7,6 +7,7 @@ import re
 import pytest
 from sqlalchemy import select
 
+from app.domain.account import Caller, Scope
 from app.errors import BadRequest, NotFound, PromigenceError, Unauthorized
 from infra.store import create_store
 from infra.store.tables import api_keys
@@ -18,8 +19,8 @@ def test_a_secret_names_its_project_and_is_nowhere_stored(rows: Rows) -> None:
     key, secret = rows.store.keys.create("team", "laptop")
     assert re.fullmatch(r"pmg_[0-9a-f]{64}", secret)
     assert (key.project_id, key.name, key.prefix) == ("team", "laptop", secret[:12])
-    assert rows.store.keys.project_of(secret) == "team"
     assert rows.store.keys.list() == (key,)
+    assert rows.store.keys.caller_of(secret) == Caller("team", key.key_id, frozenset(Scope))
     with rows.store.database.read() as at:
         (row,) = at.execute(select(api_keys))
     assert secret not in str(tuple(row))
@@ -37,7 +38,7 @@ def test_a_key_makes_no_project_of_any_name(rows: Rows) -> None:
 def test_a_wrong_key_is_refused(rows: Rows, secret: str) -> None:
     rows.store.keys.create("team", "laptop")
     with pytest.raises(Unauthorized) as caught:
-        rows.store.keys.project_of(secret)
+        rows.store.keys.caller_of(secret)
     assert caught.value.code == "wrong_key"
 
 
@@ -48,9 +49,9 @@ def test_a_revoked_key_is_refused_for_ever(rows: Rows) -> None:
     rows.clock.advance(5)
     assert rows.store.keys.revoke(key.key_id) == revoked
     with pytest.raises(Unauthorized) as caught:
-        rows.store.keys.project_of(secret)
+        rows.store.keys.caller_of(secret)
     assert caught.value.code == "revoked_key"
-    assert rows.store.keys.project_of(other) == "team"
+    assert rows.store.keys.caller_of(other).project_id == "team"
     with pytest.raises(NotFound):
         rows.store.keys.revoke("key_none")
 
@@ -59,11 +60,11 @@ def test_a_hash_is_worth_nothing_without_the_deployments_secret(rows: Rows, url:
     _, secret = rows.store.keys.create("team", "laptop")
     elsewhere = create_store(url, key_secret=b"another deployment's secret")
     with pytest.raises(Unauthorized):
-        elsewhere.keys.project_of(secret)
+        elsewhere.keys.caller_of(secret)
     elsewhere.close()
     host = create_store(url)
     with pytest.raises(PromigenceError) as caught:
-        host.keys.project_of(secret)
+        host.keys.caller_of(secret)
     assert caught.value.code == "no_key_secret"
     host.close()
 

@@ -141,4 +141,4 @@ def _build(rows: Rows) -> None:
     store.snapshots.bundle_ids()
     store.snapshots.delete(a.PROJECT, "task-suite")
     _, secret = store.keys.create(a.PROJECT, "laptop")
-    store.keys.project_of(secret)
+    store.keys.caller_of(secret)
