@@ -1,7 +1,13 @@
-"""The way out of a machine: requests (`http`), addresses (`addresses`), and the proxy that joins them (`proxy`)."""
+"""The way out of a machine: requests (`http`), the proxy that answers them (`proxy`), and, in a process and under a
+user of its own (`dialler`), where they may go (`reach`, `addresses`).
+
+The worker's end of that process is `dialling`. The process imports this package too, and is to stay small: so it is not
+imported here.
+"""
 
 from __future__ import annotations
 
 from infra.egress.proxy import EgressProxy
+from infra.egress.reach import Reach
 
-__all__ = ["EgressProxy"]
+__all__ = ["EgressProxy", "Reach"]

@@ -1,8 +1,7 @@
 """The only way out of a machine: an HTTP proxy on the host that lets through what was allowed, and nothing else.
 
-A target must be one of the machine's own, on the operator's list, and lead where anybody may go. It is resolved once;
-what was checked is what is connected to. Refusals (`what` is `refused`) and faults of allowed targets are kept for each
-machine.
+A target must be one of the machine's own; whether the operator lists it and where it leads, and the connecting, is the
+dialler's (`reach.py`). Refusals (`what` is `refused`) and faults of allowed targets are kept for each machine.
 """
 
 from __future__ import annotations
@@ -11,20 +10,21 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from app.domain.egress import REFUSED, check, host_and_port
-from app.errors import BadRequest, Forbidden
-from infra.egress.addresses import Address, is_own, refusal, resolve
+from app.domain.egress import REFUSED, host_and_port
+from app.errors import BadRequest
 from infra.egress.answer import Answer
 from infra.egress.http import HeadReader, ProxyRequest, RequestRefusedError, reply
+from infra.egress.reach import fault, refused
 
 _KEPT = 64
-_CONNECT_TIMEOUT_S = 15.0
+# A machine that dials into the void keeps nobody else waiting.
+_DIALS_AT_ONCE = 16
 _HEAD_TIMEOUT_S = 30.0
 # A model may think for long before its first byte.
 _IDLE_S = 3600.0
@@ -37,7 +37,8 @@ def _boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-Resolver = Callable[[str, int], list[Address]]
+# From `host:port` to a connection, or RequestRefusedError.
+Dial = Callable[[str], socket.socket]
 Lines = deque[dict[str, str]]
 
 
@@ -54,6 +55,9 @@ class _Kept:
     faults: Lines = field(default_factory=_lines)
     refusals: Lines = field(default_factory=_lines)
     open: set[socket.socket] = field(default_factory=set)
+    dialling: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(_DIALS_AT_ONCE)
+    )
 
 
 class Stream(Protocol):
@@ -67,22 +71,11 @@ class Stream(Protocol):
 
 
 class EgressProxy:
-    """`operator_allows` are the operator's patterns (`app/domain/egress.py`), none by default; loopback, and the host's
-    own addresses, only where a pattern names the very address (or `localhost`). `never` are `host:port` of the control
-    plane, refused whatever the patterns say.
-    """
+    """`dial` connects to what is allowed at all: a `Dialler`'s, in a process of its own, or a `Reach`'s in this one."""
 
-    def __init__(
-        self,
-        operator_allows: Iterable[str] = (),
-        never: Iterable[str] = (),
-        resolver: Resolver = resolve,
-        boot_ns: Callable[[], int] = _boot_ns,
-    ) -> None:
-        self._operator_allows = tuple(operator_allows)
-        self._resolve = resolver
+    def __init__(self, dial: Dial, boot_ns: Callable[[], int] = _boot_ns) -> None:
+        self._dial = dial
         self._boot_ns = boot_ns
-        self._never = tuple(host_and_port(target) for target in never)
         self._machines: dict[str, _Kept] = {}
         self._lock = threading.Lock()
 
@@ -95,11 +88,13 @@ class EgressProxy:
             try:
                 request = reader.read()
                 asked_ns = self._boot_ns()
-                upstream = self._connect(request.target, targets)
-            except RequestRefusedError as refused:
-                if refused.what:
-                    self._note(kept, refused, asked_ns)
-                stream.sendall(reply(refused.status, refused.message))
+                _need_allowed(request.target, targets)
+                with kept.dialling:
+                    upstream = self._dial(request.target)
+            except RequestRefusedError as told:
+                if told.what:
+                    self._note(kept, told, asked_ns)
+                stream.sendall(reply(told.status, told.message))
                 return
             with closing(upstream), self._opened(kept, upstream):
                 self._relay(kept, stream, upstream, request)
@@ -107,7 +102,7 @@ class EgressProxy:
     def was_away(self, name: str, targets: tuple[str, ...]) -> None:
         """Keep that a machine had no proxy for a while: what it could not reach meanwhile is no fault of its own."""
         for target in targets:
-            away = _fault(target, 502, "proxy_away", "its proxy was away for a while")
+            away = fault(target, 502, "proxy_away", "its proxy was away for a while")
             self._note(self._kept_of(name), away, 0)  # for how long is not known
 
     def log(self, name: str) -> tuple[dict[str, str], ...]:
@@ -142,63 +137,6 @@ class EgressProxy:
             with self._lock:
                 kept.open.discard(upstream)
 
-    def _connect(self, target: str, targets: tuple[str, ...]) -> socket.socket:
-        """A connection to the target, or the refusal that the guest is told."""
-        try:
-            host, port = host_and_port(target)
-            allowed = {host_and_port(each) for each in targets}
-        except BadRequest as error:
-            raise RequestRefusedError(400, error.message) from error
-        if (host, port) not in allowed:
-            raise _refused(target, "it is not among the targets that this run allows")
-        try:
-            check((target,), self._operator_allows)
-        except Forbidden as error:
-            raise _refused(target, "it is not on the operator's allow-list") from error
-        return _first_connection(target, self._sound_addresses(target, host, port))
-
-    def _sound_addresses(self, target: str, host: str, port: int) -> list[Address]:
-        """Where the target leads; refused as a whole if any of it leads where nobody may go."""
-        try:
-            addresses = self._resolve(host, port)
-        except OSError as error:
-            raise _fault(
-                target, 502, "unresolved", f"its name does not resolve: {error}"
-            ) from error
-        for address in addresses:
-            if self._is_control_plane(address, port):
-                raise _refused(target, "it is a part of the control plane")
-            why = refusal(address)
-            if why is None and is_own(address) and not self._lists(address, port):
-                why = "an address of the host itself, and the operator does not list it"
-            if why is not None:
-                raise _refused(target, f"it leads to {address}: {why}")
-        return addresses
-
-    def _is_control_plane(self, address: Address, port: int) -> bool:
-        """A part that listens on every address of the host is at each of them."""
-        for host, its_port in self._never:
-            if its_port != port:
-                continue
-            try:
-                at = self._resolve(host, port)
-            except OSError:
-                continue
-            if address in at or (is_own(address) and any(each.is_unspecified for each in at)):
-                return True
-        return False
-
-    def _lists(self, address: Address, port: int) -> bool:
-        """Whether the operator names this very address. No wildcard and no name that merely resolves to it opens it."""
-        spellings = {str(address)}
-        if address.is_loopback:
-            spellings.add("localhost")
-        for pattern in self._operator_allows:
-            host, _, pattern_port = pattern.rpartition(":")
-            if host.strip("[]").lower() in spellings and pattern_port in ("*", str(port)):
-                return True
-        return False
-
     def _relay(
         self, kept: _Kept, stream: Stream, upstream: socket.socket, request: ProxyRequest
     ) -> None:
@@ -208,15 +146,15 @@ class EgressProxy:
         def answer() -> None:
             try:
                 if _copy_answer(upstream, stream, heard) and not (heard.is_whole or over.is_set()):
-                    self._note(kept, _fault(request.target, 502, "gone", heard.seen))
+                    self._note(kept, fault(request.target, 502, "gone", heard.seen))
             except TimeoutError:
                 seen = f"it fell silent; {heard.seen}"
                 silent_ns = self._boot_ns() - int(_IDLE_S * 1e9)
-                self._note(kept, _fault(request.target, 504, "timed_out", seen), silent_ns)
+                self._note(kept, fault(request.target, 504, "timed_out", seen), silent_ns)
             except OSError as error:
                 what = "reset" if isinstance(error, ConnectionError) else "unreachable"
                 seen = f"{error.strerror or error}; {heard.seen}"
-                self._note(kept, _fault(request.target, 502, what, seen))
+                self._note(kept, fault(request.target, 502, what, seen))
             finally:
                 stream.settimeout(_LINGER_S)
                 with suppress(OSError, EOFError):
@@ -230,34 +168,29 @@ class EgressProxy:
         answering.join()
 
     def _note(
-        self, kept: _Kept, refused: RequestRefusedError, since_boot_ns: int | None = None
+        self, kept: _Kept, told: RequestRefusedError, since_boot_ns: int | None = None
     ) -> None:
         now_ns = self._boot_ns()
         line = {
-            "target": refused.target[:300],
-            "what": refused.what,
-            "why": refused.message[:500],
+            "target": told.target[:300],
+            "what": told.what,
+            "why": told.message[:500],
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "since_boot_ns": str(now_ns if since_boot_ns is None else since_boot_ns),
             "at_boot_ns": str(now_ns),
         }
         with self._lock:
-            (kept.refusals if refused.what == REFUSED else kept.faults).append(line)
+            (kept.refusals if told.what == REFUSED else kept.faults).append(line)
 
 
-def _first_connection(target: str, addresses: list[Address]) -> socket.socket:
-    _, port = host_and_port(target)
-    fault = _fault(target, 502, "unresolved", "it has no address")
-    for address in addresses:
-        try:
-            return socket.create_connection((str(address), port), timeout=_CONNECT_TIMEOUT_S)
-        except TimeoutError:
-            fault = _fault(target, 504, "timed_out", f"{address} did not answer")
-        except ConnectionRefusedError:
-            fault = _fault(target, 502, "connection_refused", f"{address} refused the connection")
-        except OSError as error:
-            fault = _fault(target, 502, "unreachable", f"{address}: {error.strerror or error}")
-    raise fault
+def _need_allowed(target: str, targets: tuple[str, ...]) -> None:
+    try:
+        allowed = {host_and_port(each) for each in targets}
+        is_allowed = host_and_port(target) in allowed
+    except BadRequest as error:
+        raise RequestRefusedError(400, error.message) from error
+    if not is_allowed:
+        raise refused(target, "it is not among the targets that this run allows")
 
 
 def _ask(
@@ -308,11 +241,3 @@ def _copy_answer(upstream: socket.socket, stream: Stream, heard: Answer) -> bool
 def _chunks(upstream: socket.socket) -> Iterator[bytes]:
     while data := upstream.recv(_READ_BYTES):
         yield data
-
-
-def _refused(target: str, why: str) -> RequestRefusedError:
-    return RequestRefusedError(403, f"{target} cannot be reached from here: {why}", target, REFUSED)
-
-
-def _fault(target: str, status: int, what: str, why: str) -> RequestRefusedError:
-    return RequestRefusedError(status, f"{target} failed: {why}", target, what)

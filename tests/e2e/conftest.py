@@ -18,11 +18,13 @@ from app.domain.machine import Bundle, Deadline, Fingerprint, Handle, Shape
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
 from infra.egress import EgressProxy
+from infra.egress.dialling import Dialler
 from infra.image.images import LocalImages
 from infra.qemu.fingerprint import survey
 from infra.qemu.home import Home
 from infra.qemu.launch import Means
 from infra.qemu.machines import QemuMachines
+from infra.settings import Settings
 from tests.e2e.inside import Inside, Machine
 from tests.e2e.kept import PRODUCTS, SECOND_NS, Kept
 from tests.e2e.wire import Wire
@@ -186,11 +188,13 @@ def inside(
 ) -> Iterator[Inside]:
     """The guest's adapter, over machines of its own; the operator lists what is on this host's loopback."""
     root = tmp_path_factory.mktemp("inside") / "machines"
-    made = Inside.of(host, root, frozen.patience_s, EgressProxy(("127.0.0.1:*",)))
+    dialler = Dialler(("127.0.0.1:*",), uid=Settings().egress_uid)
+    made = Inside.of(host, root, frozen.patience_s, EgressProxy(dialler.dial))
     try:
         yield made
     finally:
         made.close()
+        dialler.close()
 
 
 @pytest.fixture(scope="session", params=["booted", "restored"])

@@ -14,7 +14,7 @@ from app.flow import bill, build, recover, report
 from app.ports import HostPorts, Images
 from infra.bundles import LocalBundles
 from infra.clock import HostClock
-from infra.egress import EgressProxy
+from infra.egress import EgressProxy, Reach
 from infra.fakes.bells import FakeBells
 from infra.guest import SshGuest
 from infra.qemu.machines import QemuMachines
@@ -39,7 +39,9 @@ class Live(Stage):
         self.worlds = {}
         host_id = machines.fingerprint().host_id
         self.guest = SshGuest(
-            lambda name: root / name, Hears(self.bells, lambda: "worker1"), EgressProxy()
+            lambda name: root / name,
+            Hears(self.bells, lambda: "worker1"),
+            EgressProxy(Reach().dial),
         )
         bundles = LocalBundles(folder / "bundles")
         self.hosts = {host_id: HostPorts(host_id, "worker1", machines, self.guest, bundles, 2)}

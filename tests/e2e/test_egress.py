@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.domain.checks import marker_exit, on_channel
-from infra.egress import EgressProxy
+from infra.egress import EgressProxy, Reach
 from infra.guest import SshGuest
 from tests.e2e.conftest import Frozen
 from tests.e2e.inside import Machine, shell
@@ -115,7 +115,7 @@ def test_a_worker_that_takes_over_opens_the_way_again_and_tells_the_gap(
     fork.says("true")
     assert fork.guest.egress_log(fork.name) == ()
     fork.guest.close(fork.name)
-    successor = SshGuest(fork.inside.machine_dir, egress=EgressProxy(("127.0.0.1:*",)))
+    successor = SshGuest(fork.inside.machine_dir, egress=EgressProxy(Reach(["127.0.0.1:*"]).dial))
     try:
         successor.attach(fork.name)
         successor.allow(fork.name, (target,))

@@ -11,7 +11,7 @@ import pytest
 from app.domain.machine import DeathCause, Handle, MonitorEvent
 from app.errors import EnvironmentFault, FailureKind
 from infra import manifest
-from infra.egress import EgressProxy
+from infra.egress import EgressProxy, Reach
 from infra.qemu.home import Home
 from infra.qemu.launch import attach
 from infra.qemu.machines import QemuMachines
@@ -91,7 +91,7 @@ def test_a_full_disk_of_the_host_is_an_event_and_not_a_silence(
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", small], check=True, timeout=30)
-    inside = Inside.of(host, small / "machines", frozen.patience_s, EgressProxy(()))
+    inside = Inside.of(host, small / "machines", frozen.patience_s, EgressProxy(Reach().dial))
     try:
         fork = inside.fork(frozen.bundle)
         handle = handle_of(fork)

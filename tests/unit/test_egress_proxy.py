@@ -10,7 +10,9 @@ from contextlib import closing
 
 import pytest
 
-from infra.egress import EgressProxy
+from infra.egress import EgressProxy, Reach
+from infra.egress.addresses import resolve
+from infra.egress.reach import Resolver
 
 PATIENCE_S = 10.0
 
@@ -67,6 +69,13 @@ def target() -> Iterator[Target]:
     made.close()
 
 
+def proxy(
+    operator_allows: list[str], never: list[str] | None = None, resolver: Resolver = resolve
+) -> EgressProxy:
+    """One that connects in this process; how it does so in its own, `test_egress_dialler.py` has."""
+    return EgressProxy(Reach(operator_allows, never or [], resolver).dial)
+
+
 def ask(
     egress: EgressProxy, targets: tuple[str, ...], data: bytes, *, hang_up: bool = True
 ) -> bytes:
@@ -97,13 +106,13 @@ def logged(egress: EgressProxy) -> list[tuple[str, str]]:
 
 def test_a_tunnel_to_what_both_lists_allow(target: Target) -> None:
     where = f"127.0.0.1:{target.port}"
-    answer = ask(EgressProxy([where]), (where,), connect(where) + b"hello")
+    answer = ask(proxy([where]), (where,), connect(where) + b"hello")
     assert answer == b"HTTP/1.1 200 Connection established\r\n\r\nHELLO"
 
 
 def test_a_plain_request_to_what_both_lists_allow(target: Target) -> None:
     where = f"127.0.0.1:{target.port}"
-    egress = EgressProxy(["127.0.0.1:*"])
+    egress = proxy(["127.0.0.1:*"])
     answer = ask(egress, (where,), f"GET http://{where}/p HTTP/1.1\r\n\r\n".encode(), hang_up=False)
     assert answer == f"GET /P HTTP/1.1\r\nHOST: {where}\r\nCONNECTION: CLOSE\r\n\r\n".encode()
     assert egress.log("m1") == ()
@@ -134,7 +143,7 @@ def test_a_plain_request_to_what_both_lists_allow(target: Target) -> None:
 def test_what_is_refused_is_told_and_kept(
     operator: list[str], targets: list[str], where: str, reason: str
 ) -> None:
-    egress = EgressProxy(operator)
+    egress = proxy(operator)
     answer = ask(egress, tuple(targets), connect(where))
     assert answer.startswith(b"HTTP/1.1 403 Forbidden\r\n")
     assert reason.encode() in answer
@@ -145,7 +154,7 @@ def test_what_is_refused_is_told_and_kept(
 @pytest.mark.parametrize("listens_on", ["localhost", "127.0.0.1", "0.0.0.0"])  # noqa: S104
 def test_the_control_plane_is_refused_by_its_address(target: Target, listens_on: str) -> None:
     where = f"127.0.0.1:{target.port}"
-    egress = EgressProxy(["127.0.0.1:*"], never=["no.invalid:1", f"{listens_on}:{target.port}"])
+    egress = proxy(["127.0.0.1:*"], never=["no.invalid:1", f"{listens_on}:{target.port}"])
     assert b"control plane" in ask(egress, (where,), connect(where))
     assert logged(egress) == [(where, "refused")]
 
@@ -154,7 +163,7 @@ def test_what_was_checked_is_what_is_connected_to(target: Target) -> None:
     """A name that resolves to another address at each look leads nowhere else than to the one that was checked."""
     looks = iter(["127.0.0.1", "169.254.169.254"])
     where = f"changing.internal:{target.port}"
-    egress = EgressProxy(
+    egress = proxy(
         [where, f"127.0.0.1:{target.port}"],
         resolver=lambda _host, _port: [ipaddress.ip_address(next(looks))],
     )
@@ -166,7 +175,7 @@ def test_a_name_that_leads_to_one_bad_address_leads_nowhere(target: Target) -> N
     both = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("fe80::1")]
     where = f"two.internal:{target.port}"
     listed = [where, f"127.0.0.1:{target.port}"]
-    egress = EgressProxy(listed, resolver=lambda _host, _port: both)
+    egress = proxy(listed, resolver=lambda _host, _port: both)
     assert b"403" in ask(egress, (where,), connect(where))
 
 
@@ -174,7 +183,7 @@ def test_a_fault_of_an_allowed_target_is_no_refusal() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
     where = f"127.0.0.1:{free}"
-    egress = EgressProxy(["127.0.0.1:*", "*.invalid:1"])
+    egress = proxy(["127.0.0.1:*", "*.invalid:1"])
     assert ask(egress, (where,), connect(where)).startswith(b"HTTP/1.1 502 ")
     assert ask(egress, ("no.invalid:1",), connect("no.invalid:1")).startswith(b"HTTP/1.1 502 ")
     assert logged(egress) == [(where, "connection_refused"), ("no.invalid:1", "unresolved")]
@@ -190,7 +199,7 @@ def test_a_reset_by_an_allowed_target_is_kept() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-        egress = EgressProxy([where])
+        egress = proxy([where])
         resetting = threading.Thread(target=reset)
         resetting.start()
         ask(egress, (where,), connect(where) + b"hello", hang_up=False)
@@ -210,7 +219,7 @@ def answers(data: bytes) -> list[tuple[str, str]]:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-        egress = EgressProxy([where])
+        egress = proxy([where])
         answering = threading.Thread(target=answer)
         answering.start()
         asked = f"GET http://{where}/ HTTP/1.1\r\n\r\n".encode()
@@ -264,7 +273,7 @@ def test_a_machine_that_breaks_off_is_no_fault_of_its_target() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-        egress = EgressProxy([where])
+        egress = proxy([where])
         listening = threading.Thread(target=listen)
         listening.start()
         half = f"POST http://{where}/ HTTP/1.1\r\nContent-Length: 100\r\n\r\nhalf".encode()
@@ -274,27 +283,27 @@ def test_a_machine_that_breaks_off_is_no_fault_of_its_target() -> None:
 
 
 def test_each_line_says_when_it_was_on_the_clock_of_commands() -> None:
-    egress = EgressProxy([], boot_ns=lambda: 42)
+    egress = EgressProxy(Reach().dial, boot_ns=lambda: 42)
     egress.was_away("m1", ("a:1",))
     times = [(line["since_boot_ns"], line["at_boot_ns"]) for line in egress.log("m1")]
     assert times == [("0", "42")]
 
 
 def test_a_proxy_that_was_away_is_kept_as_a_fault() -> None:
-    egress = EgressProxy([])
+    egress = proxy([])
     egress.was_away("m1", ("a:1", "b:2"))
     assert logged(egress) == [("a:1", "proxy_away"), ("b:2", "proxy_away")]
 
 
 def test_a_broken_request_is_answered_and_not_kept() -> None:
-    egress = EgressProxy(["*:*"])
+    egress = proxy(["*:*"])
     assert ask(egress, (), b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert ask(egress, (), b"half a head") == b""
     assert egress.log("m1") == ()
 
 
 def test_only_the_last_lines_are_kept_and_for_each_machine() -> None:
-    egress = EgressProxy([])
+    egress = proxy([])
     for port in range(1, 71):
         ask(egress, (), connect(f"a:{port}"))
     assert [line["target"] for line in egress.log("m1")] == [f"a:{port}" for port in range(7, 71)]
@@ -307,7 +316,7 @@ def test_only_the_last_lines_are_kept_and_for_each_machine() -> None:
 def test_a_machine_that_is_gone_keeps_no_connection_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-        egress = EgressProxy([where])
+        egress = proxy([where])
         ours, theirs = socket.socketpair()
         serving = threading.Thread(target=egress.serve, args=("m1", Channel(theirs), (where,)))
         serving.start()
@@ -326,7 +335,7 @@ def test_a_machine_that_is_gone_keeps_no_connection_open() -> None:
 def test_a_program_that_asks_again_and_again_for_what_it_may_not_have_hides_no_fault() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-    egress = EgressProxy(["127.0.0.1:*"])
+    egress = proxy(["127.0.0.1:*"])
     ask(egress, (where,), connect(where))
     for _ in range(100):
         ask(egress, (where,), connect("telemetry.invalid:443"))
@@ -337,7 +346,7 @@ def test_a_program_that_asks_again_and_again_for_what_it_may_not_have_hides_no_f
 def test_what_a_connection_notes_when_its_machine_is_forgotten_is_kept_of_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"127.0.0.1:{server.getsockname()[1]}"
-        egress = EgressProxy([where])
+        egress = proxy([where])
         ours, theirs = socket.socketpair()
         serving = threading.Thread(target=egress.serve, args=("m1", Channel(theirs), (where,)))
         serving.start()
