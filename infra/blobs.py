@@ -1,13 +1,19 @@
-"""Bytes by their sha256, in a local folder that API and hosts share."""
+"""Bytes by their sha256, in a local folder that API and hosts share.
+
+Where they run as users of their own, the folder is made for them beforehand with a group of both and mode 2770: what is
+in it then is the group's too.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,7 +39,10 @@ class FolderBlobs:
                     raise BadRequest(
                         "hash_mismatch", f"the bytes have sha256 {sha256}, not {expect}"
                     )
-                self._keep(Path(fresh.name), sha256)
+                shared = _shared(self._directory)
+                if shared:
+                    os.fchmod(fresh.fileno(), 0o660)
+                self._keep(Path(fresh.name), sha256, folder_mode=0o770 if shared else 0o700)
         except OSError as error:
             raise Unavailable("blobs_away", f"files cannot be kept: {error.strerror}") from error
         return sha256, size
@@ -67,9 +76,12 @@ class FolderBlobs:
         path.unlink(missing_ok=True)
         return True
 
-    def _keep(self, fresh: Path, sha256: str) -> None:
+    def _keep(self, fresh: Path, sha256: str, *, folder_mode: int) -> None:
         kept = self._path(sha256)
-        kept.parent.mkdir(exist_ok=True, mode=0o700)
+        with suppress(FileExistsError):
+            kept.parent.mkdir(mode=0o700)
+            # Past this process's umask.
+            kept.parent.chmod(folder_mode)
         # A link beside the temporary file: who loses the race finds the very same bytes there.
         try:
             os.link(fresh, kept)
@@ -82,6 +94,12 @@ class FolderBlobs:
         if not _SHA256.fullmatch(sha256):
             raise BadRequest("bad_hash", "a sha256 is 64 lower-case hex digits")
         return self._directory / sha256[:2] / sha256
+
+
+def _shared(folder: Path) -> bool:
+    """Whether it hands on its group, and the group may write."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_ISGID and mode & stat.S_IWGRP)
 
 
 def _made_young(path: Path) -> bool:

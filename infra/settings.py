@@ -29,6 +29,7 @@ from app.errors import BadRequest
 
 __all__ = [
     "SETTINGS_FILE",
+    "PartName",
     "Settings",
     "as_json",
     "complaint",
@@ -66,6 +67,9 @@ class Settings(BaseSettings):
     products: Path = Field(default_factory=lambda: _products())
     run_dir: Path | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    # Where the parts of a stack log to: a file each in its directory, or where `up` itself does, for whom a container
+    # or a service's journal collects that.
+    log_to: Literal["files", "stderr"] = "files"
 
     # What `up` starts here. The control plane goes without `worker`, a host of it with nothing else.
     parts: tuple[PartName, ...] = Field(default=get_args(PartName), min_length=1)

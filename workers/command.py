@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 HERE = Path(".promigence")
 
-Dir = Annotated[Path, typer.Option("--dir", help="Where the stack keeps what is its own.")]
+Dir = Annotated[
+    Path,
+    typer.Option("--dir", envvar="PROMIGENCE_DIR", help="Where the stack keeps what is its own."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

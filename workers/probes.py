@@ -56,7 +56,9 @@ class Asker:
         return None
 
     def api(self) -> str | None:
-        """It says that it is ready, and lets our key in. Where hosts are stacks of their own, it may wait for them."""
+        """It says that it is ready, and lets our key in, if we have one. Where hosts are stacks of their own, it may
+        wait for them.
+        """
         base = self.base_url
         ready = _get(f"{base}/readyz")
         if isinstance(ready, str):
@@ -66,6 +68,8 @@ class Asker:
             if "worker" in self.settings.parts or set(lacking) != {"hosts"}:
                 told = ", ".join(f"{name} ({detail})" for name, detail in lacking.items())
                 return f"not ready: {told or f'answered {ready.status_code}'}"
+        if not self.api_key:
+            return None
         hosts = _get(f"{base}/v1/hosts", headers={"Authorization": f"Bearer {self.api_key}"})
         if isinstance(hosts, str):
             return hosts
@@ -74,8 +78,9 @@ class Asker:
     def worker(self) -> str | None:
         """It takes a real task from its host's queue and does it."""
         token = secrets.token_hex(8)
-        self.bells.echo(host_queue(self.settings.host_id), token)
-        if self.bells.echoed(token, ANSWER_S):
+        queue = host_queue(self.settings.host_id)
+        self.bells.echo(queue, token)
+        if self.bells.echoed(queue, token, ANSWER_S):
             return None
         return f"a task on its queue was not answered within {ANSWER_S:g} s"
 

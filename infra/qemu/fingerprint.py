@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from app.domain.machine import Accelerator, Fingerprint, RestoreKey
@@ -23,6 +25,7 @@ _UIDS = 4_194_304
 # it is meant to speed up.
 TCG_CPU = "Westmere-v1"
 
+_CGROUPS = Path("/sys/fs/cgroup")
 _MEMORY_FOR_HOST_MIB = 1024
 # Of the rest, what the hypervisors take for themselves: 24 to 55 MiB beside a guest of 256 to 512.
 _EIGHTHS_FOR_GUESTS = 7
@@ -107,8 +110,18 @@ def _missing(first_uid: int | None) -> tuple[str, ...]:
 
 
 def _memory_for_guests_mib() -> int:
-    all_of_it = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    in_bytes = (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_container_limits())
+    all_of_it = min(in_bytes) >> 20
     return max(0, all_of_it - _MEMORY_FOR_HOST_MIB) * _EIGHTHS_FOR_GUESTS // 8
+
+
+def _container_limits() -> Iterator[int]:
+    """What a container may have, in bytes: its group is the root of what it sees of control groups, of either version.
+    The root of a machine has no such file, or one that says more than there is.
+    """
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            yield int((_CGROUPS / name).read_text())
 
 
 def _host_cpu() -> str:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what packages.txt wants installed and is missing, and sees to it that QEMU is new enough.
+# Installs what packages.txt wants installed and is missing, and sees to it that QEMU is new enough. With names: of
+# packages.txt these alone, for a machine that runs what was built elsewhere.
 # Nothing is removed, and no service is left running or enabled that this step brought.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -10,7 +11,8 @@ policy=/usr/sbin/policy-rc.d
 
 main() {
   local missing log=$products/log/setup-system.log
-  mapfile -t missing < <(missing_packages)
+  mkdir -p "$products/log"
+  mapfile -t missing < <(missing_packages "$@")
   if [ ${#missing[@]} = 0 ] && qemu_is_new_enough; then
     return
   fi
@@ -24,7 +26,7 @@ main() {
 
 missing_packages() {
   local wanted
-  mapfile -t wanted < <(packages install)
+  mapfile -t wanted < <(packages install | if [ $# = 0 ]; then cat; else grep -Fx -e "$(printf '%s\n' "$@")"; fi)
   comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) \
     <(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null | awk '$2 == "installed" {print $1}' | sort)
 }
@@ -87,4 +89,4 @@ give_up() {
   fail "without it no machine can run here. With Docker: docker compose up; without machines: make up MACHINES=fake."
 }
 
-main
+main "$@"

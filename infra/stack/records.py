@@ -21,6 +21,7 @@ from infra.stack.process import Process
 MARK = "PROMIGENCE_STACK"
 # An `up` that waits for its parts, or a `down` that waits for tasks to end, takes no longer.
 LOCK_WITHIN_S = 120.0
+LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Places:
 
     directory: Path
     run_dir: Path
+    # False: processes log where their parent does.
+    log_files: bool = True
 
     @property
     def environment(self) -> Path:
@@ -105,10 +108,24 @@ def write_private(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
+@contextmanager
+def log_of(places: Places, name: str) -> Iterator[IO[bytes] | None]:
+    """Where a process of this stack logs to, for its start; None: where we do ourselves."""
+    if not places.log_files:
+        yield None
+        return
+    path = places.logs / f"{name}.log"
+    if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    with path.open("ab") as out:
+        yield out
+
+
 def make_directories(places: Places) -> None:
     """Raises Unavailable when the runtime directory is somebody else's."""
     places.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    places.logs.mkdir(exist_ok=True, mode=0o700)
+    if places.log_files:
+        places.logs.mkdir(exist_ok=True, mode=0o700)
     # Each machine runs as a user of its own and has to pass through to its directory; listing it is nobody's.
     for directory in (places.run_dir.parent, places.run_dir):
         directory.mkdir(parents=True, exist_ok=True, mode=0o711)

@@ -22,13 +22,12 @@ import structlog
 from infra.stack import pulse
 from infra.stack.parts import Part
 from infra.stack.process import Process, find, stop
-from infra.stack.records import Places, write_processes
+from infra.stack.records import Places, log_of, write_processes
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 # A part that lived this long is well: its next end is a new trouble, not the old one.
 SETTLED_S = 60.0
-LOG_LIMIT_BYTES = 16 * 1024 * 1024
 # A part that pulses and was not heard at so many looks is frozen. Looks, not seconds: while the whole machine slept
 # nobody looked either. As long as its claims hold: see `app/domain/worker.py`.
 LOOK_S = 2.0
@@ -152,10 +151,7 @@ def _started(each: Kept, environment: Mapping[str, str], places: Places) -> Kept
 def _spawn(
     part: Part, environment: Mapping[str, str], places: Places, mouth: int | None
 ) -> subprocess.Popen[bytes]:
-    path = places.logs / f"{part.name}.log"
-    if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
-        path.replace(path.with_suffix(".log.1"))
-    with path.open("ab") as out:
+    with log_of(places, part.name) as out:
         return subprocess.Popen(
             part.argv if mouth is None else (*part.argv, "--pulse-fd", str(mouth)),
             cwd=places.directory,

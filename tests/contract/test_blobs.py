@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ from tests.contract.blob_rig import (
     large,
     put,
 )
+
+# Any group of this process's: root has all of them.
+GROUP = 10_001 if os.geteuid() == 0 else os.getgid()
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -151,3 +155,25 @@ def test_a_folder_that_cannot_be_written_is_our_fault(tmp_path: Path) -> None:
         FolderBlobs(tmp_path / "file" / "below").put(
             io.BytesIO(BYTES), expect=None, limit_bytes=LIMIT
         )
+
+
+def test_a_folder_made_for_a_group_keeps_all_for_that_group(tmp_path: Path) -> None:
+    """The API's user and a host's root share it: each reads, ages and forgets what the other put."""
+    folder = tmp_path / "blobs"
+    folder.mkdir()
+    os.chown(folder, -1, GROUP)
+    folder.chmod(0o2770)
+
+    put(Folder(FolderBlobs(folder), folder), BYTES)
+
+    (kept,) = folder.glob("??/*")
+    assert (kept.stat().st_gid, kept.stat().st_mode & 0o777) == (GROUP, 0o660)
+    assert (kept.parent.stat().st_gid, kept.parent.stat().st_mode & 0o777) == (GROUP, 0o770)
+
+
+def test_any_other_folder_is_its_owners_alone(tmp_path: Path) -> None:
+    put(Folder(FolderBlobs(tmp_path / "blobs"), tmp_path / "blobs"), BYTES)
+
+    (kept,) = tmp_path.glob("blobs/??/*")
+    opened = [path.stat().st_mode & 0o077 for path in (kept, kept.parent, kept.parent.parent)]
+    assert opened == [0, 0, 0]

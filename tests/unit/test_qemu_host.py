@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.machine import Accelerator, Shape
-from infra.qemu import limits, probe
+from infra.qemu import fingerprint, limits, probe
 from infra.qemu.probe import Trial, Verdict, boots, kvm_verdict
 from infra.qemu.programs import best_machine_type
 
@@ -129,3 +129,25 @@ def test_a_machine_s_group_has_room_for_the_guest_and_for_qemu(tmp_path: Path) -
     limit = int((group / "memory.max").read_text())
     assert limit == (128 + limits.OVERHEAD_MIB) * 1024 * 1024
     assert (group / "memory.oom.group").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "guests_mib"),
+    [
+        ("memory.max", f"{9 << 30}\n", 7 << 10),
+        ("memory/memory.limit_in_bytes", f"{9 << 30}\n", 7 << 10),
+        ("memory.max", f"{1 << 29}\n", 0),
+        ("memory.max", "max\n", 28 << 10),
+        ("memory/memory.limit_in_bytes", "9223372036854771712\n", 28 << 10),
+    ],
+)
+def test_a_container_holds_no_more_than_its_limit(
+    file: str, text: str, guests_mib: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = {"SC_PHYS_PAGES": 33 << 18, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(fingerprint, "_CGROUPS", tmp_path)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+
+    assert fingerprint._memory_for_guests_mib() == guests_mib

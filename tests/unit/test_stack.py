@@ -163,3 +163,28 @@ def test_waiting_ends_with_what_ails_when_the_stack_is_gone() -> None:
 
     assert ailing == {"worker": "no answer"}
     assert told == ["api"]
+
+
+def test_parts_log_to_files_or_where_their_parent_does(places: Places) -> None:
+    """In a container what is written to standard error is the log; a file there would be nobody's."""
+    records.make_directories(places)
+    with records.log_of(places, "api") as out:
+        assert out is not None
+        out.write(b"said")
+    assert (places.logs / "api.log").read_bytes() == b"said"
+
+    apart = replace(places, directory=places.directory / "apart", log_files=False)
+    records.make_directories(apart)
+    with records.log_of(apart, "api") as out:
+        assert out is None
+    assert not apart.logs.exists()
+
+
+def test_a_long_log_gives_way_to_a_new_one(places: Places) -> None:
+    records.make_directories(places)
+    with (places.logs / "api.log").open("wb") as old:
+        old.truncate(records.LOG_LIMIT_BYTES + 1)
+    with records.log_of(places, "api"):
+        pass
+    assert (places.logs / "api.log").stat().st_size == 0
+    assert (places.logs / "api.log.1").stat().st_size == records.LOG_LIMIT_BYTES + 1

@@ -12,7 +12,7 @@ from app.domain.run import Claimed
 from app.ids import new_id
 from infra import wiring
 from infra.clock import HostClock
-from infra.queue import CeleryBells, celery
+from infra.queue import CeleryBells
 from infra.settings import Settings, load
 from infra.stack.parts import Part
 from infra.stack.process import Process
@@ -92,10 +92,20 @@ def machines(directory: Path) -> tuple[MachineStatus, ...]:
     )
 
 
+def complaint_of(directory: Path, name: str) -> str | None:
+    """What one part lacks, whoever started it: it is asked where the settings say that it listens. None: nothing."""
+    settings = load(directory)
+    bells = CeleryBells(settings.broker_url, at_once=1)
+    try:
+        return Asker(settings, "", bells, HostClock()).probes()[name]()
+    finally:
+        bells.close()
+
+
 @contextlib.contextmanager
 def asking(settings: Settings, api_key: str) -> Iterator[dict[str, Probe]]:
     """The probes of this stack's parts, by name."""
-    bells = CeleryBells(celery(settings.broker_url), at_once=1)
+    bells = CeleryBells(settings.broker_url, at_once=1)
     try:
         probes = Asker(settings, api_key, bells, HostClock()).probes()
         names = [part.name for part in parts_of(settings)]

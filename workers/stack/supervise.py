@@ -25,7 +25,7 @@ def parts_of(settings: Settings) -> tuple[Part, ...]:
 def places_of(directory: Path) -> Places:
     """Where the stack of this directory keeps its own."""
     settings = load(directory)
-    return Places(settings.dir, settings.sockets)
+    return Places(settings.dir, settings.sockets, settings.log_to == "files")
 
 
 def keep(directory: Path) -> None:

@@ -24,6 +24,7 @@ from infra.stack.records import (
     Identity,
     Places,
     alone,
+    log_of,
     make_directories,
     read_identity,
     write_identity,
@@ -196,7 +197,7 @@ def _start_supervisor(places: Places) -> Process:
     stack_id = secrets.token_hex(16)
     write_identity(places, Identity(stack_id, None))
     environment = {**inherited(), MARK: stack_id}
-    with (places.logs / "supervisor.log").open("ab") as out:
+    with log_of(places, "supervisor") as out:
         child = subprocess.Popen(
             (*server_argv(), "supervise", "--dir", str(places.directory)),
             cwd=places.directory,
@@ -208,7 +209,7 @@ def _start_supervisor(places: Places) -> Process:
         )
     supervisor = find(child.pid)
     if supervisor is None:
-        raise Unavailable("supervisor_ended", f"see {places.logs / 'supervisor.log'}")
+        raise Unavailable("supervisor_ended", "its log says why")
     write_identity(places, Identity(stack_id, supervisor))
     return supervisor
 
@@ -247,4 +248,4 @@ def _scrapes(places: Places, settings: Settings) -> str:
 
 def _complaint(places: Places, ailing: dict[str, str]) -> str:
     lines = [f"{name}: {complaint}" for name, complaint in sorted(ailing.items())]
-    return "; ".join(lines) + f"; see {places.logs}"
+    return "; ".join(lines) + (f"; see {places.logs}" if places.log_files else "")
