@@ -9,6 +9,8 @@ from app.errors import BadRequest
 
 # Queues, roles and users are named after hosts: no wildcard, no quote and no separator of any of them is in a name.
 HOST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+# The database's role whose members are the hosts' logins: those are named `promigence_host_<host id>`.
+HOST_ROLE = "promigence_host"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # What is in these databases may be lost with the machine: tests wait for no disk.
+# Hosts log in with their passwords, as in production; whoever owns the server's files is let in without.
+PASSWORDS = "local all +promigence_host scram-sha-256\nhost all +promigence_host all scram-sha-256\n"
 RELAXED = "ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET synchronous_commit = off; SELECT pg_reload_conf();"
 
 
@@ -28,6 +30,9 @@ def server(*, durable: bool = False) -> Iterator[str]:
     try:
         running = get_server(directory / "data", cleanup_mode="stop")
         try:
+            rules = directory / "data" / "pg_hba.conf"
+            rules.write_text(PASSWORDS + rules.read_text())
+            running.psql("SELECT pg_reload_conf();")
             if not durable:
                 running.psql(RELAXED)
             yield running.get_uri().replace("postgresql://", "postgresql+psycopg://")
