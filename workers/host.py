@@ -7,6 +7,7 @@ import structlog
 from app.ids import new_id
 from infra import wiring
 from infra.settings import Settings
+from infra.stack.pulse import Mouth
 from workers.celery_app import work, worker_app
 from workers.gate import Gate
 from workers.presence import Presence, counted, pulsing
@@ -20,10 +21,10 @@ SMALLEST_FORK_MIB = 256
 log = structlog.get_logger(__name__)
 
 
-def run(settings: Settings, pulse_fd: int | None = None) -> None:
+def run(settings: Settings, mouth: Mouth | None = None) -> None:
     """Work until SIGTERM, or until a drain that was asked for is over.
 
-    `pulse_fd` is where a supervisor listens. Raises Unavailable when the database is away at the start, or no machine
+    `mouth` is how a supervisor hears of it. Raises Unavailable when the database is away at the start, or no machine
     can run here.
     """
     claim = new_id("claim")
@@ -54,6 +55,6 @@ def run(settings: Settings, pulse_fd: int | None = None) -> None:
             app = worker_app(settings, bench)
             leaks = (wiring.traces(settings), control.metrics.leaked)
             hears = listening(control.ports, settings.host_id, metadata, control.metrics.announced)
-            with pulsing(bench, pulse_fd), hears, looked_after(bench, presence, *leaks):
+            with pulsing(bench, mouth), hears, looked_after(bench, presence, *leaks):
                 work(app, settings, bench, presence)
         ringer.close()

@@ -20,7 +20,7 @@ from app.domain.worker import Worker
 from app.errors import StaleClaim, Unavailable
 from app.ports import Ports
 from infra.stack.process import find
-from infra.stack.pulse import ALIVE, DRAINING, beat
+from infra.stack.pulse import ALIVE, DRAINING, Mouth
 from workers.pace import JOIN_S, begun
 from workers.tasks import Workbench
 
@@ -110,18 +110,18 @@ class Presence:
 
 
 @contextmanager
-def pulsing(bench: Workbench, fd: int | None) -> Iterator[None]:
-    """Inside, whoever holds the other end of `fd` hears once a second that this process runs, and whether it drains.
+def pulsing(bench: Workbench, mouth: Mouth | None) -> Iterator[None]:
+    """Inside, its supervisor hears once a second that this process runs, and whether it drains.
 
     It needs nothing but its own threads for that: no database, no queue.
     """
-    if fd is None:
+    if mouth is None:
         yield
         return
     over = threading.Event()
 
     def say() -> None:
-        if not beat(fd, DRAINING if bench.draining.is_set() else ALIVE):
+        if not mouth(DRAINING if bench.draining.is_set() else ALIVE):
             over.set()  # nobody listens any more
 
     thread = begun("pulse", say, over)

@@ -18,7 +18,7 @@ from pydantic_settings import SettingsError
 from app.domain.account import Key
 from app.errors import PromigenceError
 from infra.logs import configure
-from infra.settings import Settings, complaint, load
+from infra.settings import PartName, Settings, complaint, load
 from workers.command import HERE, Dir, Json, ports_of
 from workers.doctor import doctor
 from workers.drain import host
@@ -124,6 +124,16 @@ def status(directory: Dir = HERE, as_json: Json = False) -> None:
 
 
 @app.command()
+def probe(part: PartName, directory: Dir = HERE) -> None:
+    """Ask one part for a piece of its work, whoever started it: for health checks. Exit code 1 says what it lacks."""
+    from workers.stack import status as seen
+
+    lacks = seen.complaint_of(directory, part)
+    if lacks is not None:
+        _fail(f"{part}: {lacks}", FAILED)
+
+
+@app.command()
 def machines(directory: Dir = HERE, as_json: Json = False) -> None:
     """The machines that live on this host, and how long each may go on."""
     from workers.stack import status as seen
@@ -172,12 +182,16 @@ def serve(directory: Dir = HERE) -> None:
 
 @app.command()
 def worker(
-    directory: Dir = HERE, pulse_fd: Annotated[int | None, typer.Option(hidden=True)] = None
+    directory: Dir = HERE,
+    pulse_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+    notify: Annotated[str, typer.Option(help="systemd's $NOTIFY_SOCKET, of its unit.")] = "",
 ) -> None:
     """The Celery worker of this host."""
+    from infra.stack import pulse
     from workers import host as worker_process
 
-    worker_process.run(_process(directory), pulse_fd)
+    mouth = None if pulse_fd is None else pulse.piped(pulse_fd)
+    worker_process.run(_process(directory), pulse.notified(notify) if notify else mouth)
 
 
 @app.command()

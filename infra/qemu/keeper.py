@@ -44,7 +44,10 @@ class NotStartedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a keeper is to run. `fds` are passed on; `own_fd` is given to the machine's user, `cgroup_fd` is entered."""
+    """What a keeper is to run. `fds` are passed on; `own_fd` is given to the machine's user, `cgroup_fd` is entered.
+
+    `scoped` are words before the keeper's own, of a program that runs it elsewhere and passes all of these on.
+    """
 
     argv: tuple[str, ...]
     fds: tuple[int, ...]
@@ -52,6 +55,7 @@ class Program:
     first_uid: int | None = None
     own_fd: int | None = None
     cgroup_fd: int | None = None
+    scoped: tuple[str, ...] = ()
 
 
 def start(keeper: Path, home: Home, program: Program, deadline: Deadline) -> Handle:
@@ -225,7 +229,8 @@ def _prevent(home: Home) -> None:
 
 
 def _argv(keeper: Path, program: Program, deadline: Deadline) -> list[str]:
-    options = [str(keeper), "-s", str(deadline.start_by_boot_ns), "-m", str(KILL_MARGIN_NS)]
+    by = str(deadline.start_by_boot_ns)
+    options = [*program.scoped, str(keeper), "-s", by, "-m", str(KILL_MARGIN_NS)]
     wishes = (("-u", program.first_uid), ("-o", program.own_fd), ("-g", program.cgroup_fd))
     for option, value in wishes:
         if value is not None:

@@ -181,6 +181,7 @@ def _start(
             # A template maps its memory for writing, which QEMU does by the file's name.
             own_fd=numbers.memory if files.overlay is None else None,
             cgroup_fd=limits.enter(stack, home.name, shape),
+            scoped=limits.scoped(home.name, shape),
         )
         return keeper.start(means.keeper, home, program, deadline), numbers
 

@@ -61,7 +61,7 @@ def proof(home: Home, born: Handle) -> str | None:
 
 
 def _own_group(name: str) -> str:
-    file = limits.PARENT / name / "memory.events"
+    file = limits.kills_of(name)
     kills = _count(file)
     return f"{file.parent.name}/memory.events: oom_kill {kills}" if kills else ""
 
