@@ -12,7 +12,8 @@ import redis
 from redis.exceptions import RedisError
 
 from app.ports import Clock
-from infra.queue import CONNECT_TIMEOUT_S, CeleryBells, host_queue, redis_url
+from infra.clock import HostClock
+from infra.queue import CONNECT_TIMEOUT_S, CONTROL, CeleryBells, host_queue, redis_url
 from infra.settings import Settings
 from workers.pace import stamped
 
@@ -77,25 +78,23 @@ class Asker:
 
     def worker(self) -> str | None:
         """It takes a real task from its host's queue and does it."""
-        token = secrets.token_hex(8)
-        queue = host_queue(self.settings.host_id)
-        self.bells.echo(queue, token)
-        if self.bells.echoed(queue, token, ANSWER_S):
-            return None
-        return f"a task on its queue was not answered within {ANSWER_S:g} s"
+        return self._unanswered(host_queue(self.settings.host_id))
 
     def billing(self) -> str | None:
-        """Its last tick is fresh."""
+        """Its last tick is fresh, and it takes a real task from the queue of those who ask for places."""
         noted = stamped(self.settings.tick_file)
         if noted is None:
             return "has not ticked yet"
         age_s = (self.clock.boot_ns() - noted[1]) / 1e9
-        return None if 0 <= age_s <= TICK_FRESH_S else f"last ticked {age_s:.0f} s ago"
+        if not 0 <= age_s <= TICK_FRESH_S:
+            return f"last ticked {age_s:.0f} s ago"
+        return self._unanswered(CONTROL)
 
     def flower(self) -> str | None:
         """It shows its page to who knows the password, and to nobody else."""
         password = self.settings.flower_password
-        assert password is not None
+        if password is None:
+            return "it was given no password"
         url = f"http://127.0.0.1:{self.settings.flower_port}/"
         stranger = _get(url)
         if isinstance(stranger, str):
@@ -107,9 +106,25 @@ class Asker:
             return known
         return None if known.status_code == 200 else f"we were answered {known.status_code}"
 
+    def _unanswered(self, queue: str) -> str | None:
+        token = secrets.token_hex(8)
+        self.bells.echo(queue, token)
+        if self.bells.echoed(queue, token, ANSWER_S):
+            return None
+        return f"a task on its queue was not answered within {ANSWER_S:g} s"
+
     @property
     def base_url(self) -> str:
         return f"http://{self.settings.api_host}:{self.settings.api_port}"
+
+
+def complaint_of(settings: Settings, name: str) -> str | None:
+    """What one part lacks, whoever started it: it is asked where the settings say that it listens. None: nothing."""
+    bells = CeleryBells(settings.broker_url, at_once=1)
+    try:
+        return Asker(settings, "", bells, HostClock()).probes()[name]()
+    finally:
+        bells.close()
 
 
 def wait_until_well(

@@ -126,9 +126,9 @@ def status(directory: Dir = HERE, as_json: Json = False) -> None:
 @app.command()
 def probe(part: PartName, directory: Dir = HERE) -> None:
     """Ask one part for a piece of its work, whoever started it: for health checks. Exit code 1 says what it lacks."""
-    from workers.stack import status as seen
+    from workers.probes import complaint_of
 
-    lacks = seen.complaint_of(directory, part)
+    lacks = complaint_of(load(directory), part)
     if lacks is not None:
         _fail(f"{part}: {lacks}", FAILED)
 
@@ -196,11 +196,12 @@ def worker(
 
 @app.command()
 def billing(directory: Dir = HERE) -> None:
-    """The billing worker: meters, leases, expiries, recovery."""
+    """The billing worker: meters, leases, expiries, recovery; and where forks go."""
     from app.domain.fleet import Bounds
     from infra import wiring
     from workers import billing as worker
     from workers.fleet import scaled
+    from workers.placing import placing
     from workers.reaping import deployment_reaped
 
     settings = _process(directory)
@@ -209,6 +210,7 @@ def billing(directory: Dir = HERE) -> None:
     with (
         wiring.control(settings, "billing") as control,
         wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
+        placing(control.ports, control.bells, settings.broker_url, settings.host_id),
         scaled(control.ports, wiring.fleet(settings), bounds, control.metrics.planned),
         deployment_reaped(
             control.ports,

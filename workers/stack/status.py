@@ -92,16 +92,6 @@ def machines(directory: Path) -> tuple[MachineStatus, ...]:
     )
 
 
-def complaint_of(directory: Path, name: str) -> str | None:
-    """What one part lacks, whoever started it: it is asked where the settings say that it listens. None: nothing."""
-    settings = load(directory)
-    bells = CeleryBells(settings.broker_url, at_once=1)
-    try:
-        return Asker(settings, "", bells, HostClock()).probes()[name]()
-    finally:
-        bells.close()
-
-
 @contextlib.contextmanager
 def asking(settings: Settings, api_key: str) -> Iterator[dict[str, Probe]]:
     """The probes of this stack's parts, by name."""
