@@ -58,10 +58,14 @@ def not_served(needed: RestoreKey, here: Iterable[RestoreKey]) -> EnvironmentFau
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a machine must be gone and until when it may be started, on this host's boot-time clock."""
+    """When a machine must be gone and until when it may be started, on this host's boot-time clock.
+
+    `epoch` is the deployment's in which it is started, and with which it ends; None for what no row owns.
+    """
 
     boot_ns: int
     start_by_boot_ns: int
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,13 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Enough to find a machine again after its worker restarted."""
+    """Enough to find a machine again after its worker restarted; `epoch` as its `Deadline` had it."""
 
     name: str
     pid: int
     keeper_pid: int
     started_boot_ns: int
+    epoch: int | None = None
 
 
 class DeathCause(StrEnum):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from app.domain.deployment import told
 from app.domain.instant import instant
 from app.domain.machine import Fingerprint, Shape
 from app.domain.quarantine import Quarantine
@@ -38,6 +39,7 @@ class Host:
     forks only from what is in its own folder (`holds`). `gone_at_ns`: the cloud takes it back then, by the database's
     clock; it drains. `disk_free_bytes` is what the disk of its data folder has left, whoever filled it.
     `unmountable` are bundles that it could not mount a moment ago, each with the reason. `retiring`: the fleet ends it.
+    `ahead`: an epoch and a beat that it remembers and the database has not come to: that went back, and it waits.
     """
 
     host_id: str
@@ -59,6 +61,7 @@ class Host:
     disk_nearly_full: bool = False
     unmountable: tuple[tuple[str, str], ...] = ()
     retiring: bool = False
+    ahead: tuple[int, int] | None = None
 
     @property
     def takes_forks(self) -> bool:
@@ -72,6 +75,8 @@ class Host:
             return "no heartbeat"
         if self.gone_at_ns is not None:
             return f"the cloud takes it back at {instant(self.gone_at_ns)}"
+        if self.ahead is not None:
+            return f"database_went_back: it remembers {told(self.ahead)}, and the database does not"
         if self.retiring:
             return "the fleet shrinks by it"
         if self.draining:

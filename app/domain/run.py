@@ -7,6 +7,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from app.domain.checks import Check
+from app.domain.deployment import FIRST_EPOCH
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.grade import Grade
@@ -216,6 +217,7 @@ class Attempt:
     late_ns: int = 0
     intent: bool = False
     failure: Failure | None = None
+    epoch: int = FIRST_EPOCH
 
     @property
     def deadline_boot_ns(self) -> int:

@@ -15,7 +15,9 @@ class Worker:
     """`claim` names it in every fenced write and in its queue; no two processes ever have the same.
 
     `pid`, `started_ticks` (the kernel's start time of that number) and `boot_id` tell it from whoever gets the number
-    next. `heartbeat_age_ns` is by the database's clock.
+    next. `heartbeat_age_ns` is by the database's clock. `revision` is the last change of the schema that its
+    code knows;
+    None where its release did not say yet.
     """
 
     claim: str
@@ -26,6 +28,7 @@ class Worker:
     version: str
     draining: bool = False
     heartbeat_age_ns: int = 0
+    revision: str | None = None
 
     @property
     def is_silent(self) -> bool:

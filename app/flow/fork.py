@@ -87,7 +87,8 @@ def _bring_up(ports: Ports, host: HostPorts, claimed: Claimed) -> None:
 def _restore(ports: Ports, host: HostPorts, claimed: Claimed) -> Claimed:
     attempt = claimed.attempt
     bundle = _opened(host, claimed.fork.bundle_id)
-    deadline = Deadline(attempt.deadline_boot_ns, attempt.opened_boot_ns + START_WINDOW_NS)
+    start_by_ns = attempt.opened_boot_ns + START_WINDOW_NS
+    deadline = Deadline(attempt.deadline_boot_ns, start_by_ns, attempt.epoch)
     began_ns = ports.clock.boot_ns()
     host.machines.restore(attempt.attempt_id, bundle, deadline)
     ports.measures.took(Measured.RESTORE, ports.clock.boot_ns() - began_ns)

@@ -78,7 +78,8 @@ def _make(
     name, attempt = claimed.attempt.attempt_id, claimed.attempt
     _advance(ports, build, BuildState.BUILDING)
     _say(ports, build, "boot", f"booting {build.definition.image}")
-    deadline = Deadline(attempt.deadline_boot_ns, attempt.opened_boot_ns + START_WINDOW_NS)
+    start_by_ns = attempt.opened_boot_ns + START_WINDOW_NS
+    deadline = Deadline(attempt.deadline_boot_ns, start_by_ns, attempt.epoch)
     image = ports.images.boot_image(build.definition.image)
     host.machines.boot(name, image, build.definition.shape, deadline)
     host.guest.attach(name, booted_within_s=BOOT_TIMEOUT_S)

@@ -6,6 +6,7 @@ from app.ports.bells import Bells, Waiter, Wakes
 from app.ports.bundle import HostPorts, Ports
 from app.ports.callers import Keys, Projects, Receipts
 from app.ports.cloud import Cloud, Resources
+from app.ports.deployment import Deployments, Processes
 from app.ports.hosts import Hosts
 from app.ports.meters import Meters
 from app.ports.store import (
@@ -37,6 +38,7 @@ __all__ = [
     "Bundles",
     "Clock",
     "Cloud",
+    "Deployments",
     "Execs",
     "Guest",
     "GuestEvents",
@@ -47,6 +49,7 @@ __all__ = [
     "Machines",
     "Meters",
     "Ports",
+    "Processes",
     "Projects",
     "Quotes",
     "Receipts",

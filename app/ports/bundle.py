@@ -9,6 +9,7 @@ from app.domain.rates import RateCard
 from app.ports.bells import Bells
 from app.ports.callers import Keys, Projects, Receipts
 from app.ports.cloud import Cloud, Resources
+from app.ports.deployment import Deployments, Processes
 from app.ports.disk import Disk, RoomyDisk
 from app.ports.hosts import Hosts
 from app.ports.measures import Measures, Unmeasured
@@ -63,6 +64,8 @@ class Ports:
     usage: Usage
     workers: Workers
     resources: Resources
+    deployments: Deployments
+    processes: Processes
     bells: Bells
     blobs: Blobs
     clock: Clock

@@ -163,7 +163,7 @@ class FakeMachines:
                 FailureKind.RESTORE_FAILED, "the window for starting this machine is over"
             )
         # No process stands behind a fake machine: 0 is nobody's pid.
-        handle = Handle(name, pid=0, keeper_pid=0, started_boot_ns=now)
+        handle = Handle(name, pid=0, keeper_pid=0, started_boot_ns=now, epoch=deadline.epoch)
         box = Box(handle, shape, boot_id, disk_id, deadline.boot_ns)
         with self._world.lock:
             self._world.boxes[name] = box

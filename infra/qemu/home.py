@@ -46,6 +46,11 @@ class Home:
         return self.directory / "deadline"
 
     @property
+    def epoch(self) -> Path:
+        """The deployment's, in which the machine was started."""
+        return self.directory / "epoch"
+
+    @property
     def born(self) -> Path:
         return self.directory / "born"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from app.domain.attribution import Strain, Vitals, strain_between
@@ -24,7 +25,7 @@ from app.ports import Clock
 from infra import manifest
 from infra.qemu import evidence, keeper, limits, restore, template, vitals
 from infra.qemu.argv import fork_argv, template_argv
-from infra.qemu.home import Home, home_of
+from infra.qemu.home import Home, home_of, write_atomically
 from infra.qemu.launch import (
     ArgvOf,
     Files,
@@ -237,6 +238,9 @@ class QemuMachines:
         argv_of: ArgvOf,
         deadline: Deadline,
     ) -> Launched:
+        if deadline.epoch is not None:
+            # Before there is a machine: one of a worker that dies now is told from those of a later epoch all the same.
+            write_atomically(home.epoch, f"{deadline.epoch}\n")
         launched = launch(means, self._loop, home, shape, files, argv_of, deadline)
         self._monitors[home.name] = launched.monitor
         return launched
@@ -256,7 +260,8 @@ class QemuMachines:
             vitals.keep(home.last, seen)
 
     def _living(self, home: Home) -> Handle | None:
-        return keeper.read_born(home) if keeper.keeper_lives(home) else None
+        handle = keeper.read_born(home) if keeper.keeper_lives(home) else None
+        return None if handle is None else replace(handle, epoch=_epoch_of(home))
 
     def _adopt(self, home: Home) -> Monitor | None:
         try:
@@ -299,3 +304,11 @@ class QemuMachines:
             monitor.finished.wait(_HEARD_OUT_WITHIN_S)
             self._loop.detach(monitor)
             self._monitors.pop(name, None)
+
+
+def _epoch_of(home: Home) -> int | None:
+    """None where none was noted: a trial's, or one that an earlier release started."""
+    try:
+        return int(home.epoch.read_text())
+    except FileNotFoundError:
+        return None

@@ -28,6 +28,7 @@ from app.errors import Conflict
 from app.ids import new_id
 from infra.store import closing as ends
 from infra.store import keeping
+from infra.store.deployments import deployment_of
 from infra.store.ending import end_waiting
 from infra.store.engine import BRIEFLY_MS, Database, insert_new
 from infra.store.events import of_fork, tell
@@ -277,6 +278,7 @@ def _open(
         opened_boot_ns=opened_boot_ns,
         lease_ns=ledger.lease_ns(fork.grant_micros, rate, fork.worst_attempt_ns),
         micros_per_hour=rate,
+        epoch=deployment_of(at).epoch,
     )
     at.execute(insert(attempts).values(columns_of(attempt) | {"opened_ns": now_ns}))
     new = replace(

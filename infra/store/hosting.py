@@ -18,7 +18,9 @@ class HostRow(Row, table=True):
     """`strikes` are the failures in a row that speak against it, `self_tests` those since a fork was handed over.
 
     `holds` are the bundles of its own folder, where it fetches none; `gone_ns` is when the cloud takes it back,
-    `retired_ns` since when the fleet shrinks by it.
+    `retired_ns` since when the fleet shrinks by it. `ahead_epoch` and `ahead_beat` are what it remembers of
+    the deployment
+    where the database had come less far.
     """
 
     __tablename__ = "host"
@@ -51,3 +53,5 @@ class HostRow(Row, table=True):
     holds: Words = as_json(Words)
     gone_ns: int | None = big(default=None)
     retired_ns: int | None = big(default=None)
+    ahead_epoch: int | None = big(default=None)
+    ahead_beat: int | None = big(default=None)

@@ -17,6 +17,7 @@ from app.domain.spot import Notice
 from app.errors import NotFound
 from infra.store import notices, placing, quarantine, trials
 from infra.store.cases import case_of
+from infra.store.deployments import deployment_of, remembers_more
 from infra.store.engine import AnyRow, Database, insert_new, locked
 from infra.store.rows import lock_forks
 from infra.store.tables import forks, hosts, is_live, is_queued
@@ -187,8 +188,9 @@ def holdings() -> Subquery:
 
 def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:
     """All hosts heard of in the last day, by id."""
+    more = remembers_more(deployment_of(at))
     rows = at.execute(
-        select(hosts, is_leaving(now_ns).label("draining"))
+        select(hosts, is_leaving(now_ns).label("draining"), more.label("is_ahead"))
         .where(_is_listed(now_ns))
         .order_by(hosts.c.host_id)
     )
@@ -217,6 +219,7 @@ def _host(row: AnyRow, now_ns: int) -> Host:
         holds=row.holds,
         gone_at_ns=row.gone_ns,
         retiring=row.retired_ns is not None,
+        ahead=(row.ahead_epoch, row.ahead_beat) if row.is_ahead else None,
         disk_free_bytes=row.disk_free_bytes,
         disk_nearly_full=row.disk_nearly_full,
         unmountable=row.unmountable,

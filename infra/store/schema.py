@@ -12,6 +12,7 @@ from sqlalchemy import (
 from sqlmodel import Field
 
 from app.domain.checks import Check
+from app.domain.deployment import FIRST_EPOCH
 from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState, Outcome
 from app.domain.machine import RestoreKey
@@ -259,6 +260,7 @@ class AttemptRow(Row, table=True):
     opened_ns: int = big()
     ready_ns: int | None = big(default=None)
     closed_ns: int | None = big(default=None)
+    epoch: int = big(default=FIRST_EPOCH, sa_column_kwargs={"server_default": "1"})
 
 
 class SampleRow(Row, table=True):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from infra.store.attempts import Attempts
 from infra.store.builds import Builds
 from infra.store.census import Censuses
+from infra.store.control_processes import ControlProcesses
+from infra.store.deployments import Deployments
 from infra.store.engine import Database, Heard, NowNs
 from infra.store.execs import Execs
 from infra.store.hosts import Hosts
@@ -47,6 +49,8 @@ class Stores:
     workers: Workers
     census: Censuses
     resources: Resources
+    deployments: Deployments
+    processes: ControlProcesses
 
     def migrate(self) -> None:
         """Bring the schema up to this release's. Twice is safe, also at the same time. Raises Unavailable."""
@@ -93,4 +97,6 @@ def create_store(
         workers=Workers(database),
         census=Censuses(database),
         resources=Resources(database),
+        deployments=Deployments(database),
+        processes=ControlProcesses(database),
     )

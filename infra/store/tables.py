@@ -23,7 +23,7 @@ from infra.store.callers import (
 from infra.store.history import EventCountRow, EventRow
 from infra.store.holdings import ResourceRow
 from infra.store.hosting import HostRow
-from infra.store.processes import WorkerRow
+from infra.store.processes import ControlProcessRow, DeploymentRow, WorkerRow
 from infra.store.schema import (
     AttemptRow,
     BuildRow,
@@ -65,6 +65,8 @@ build_lines = _table(LineRow)
 events = _table(EventRow)
 event_counts = _table(EventCountRow)
 workers = _table(WorkerRow)
+control_processes = _table(ControlProcessRow)
+deployments = _table(DeploymentRow)
 warm_targets = _table(WarmTargetRow)
 trials = _table(TrialRow)
 resources = _table(ResourceRow)

@@ -38,6 +38,7 @@ class Workers:
                     draining=worker.draining,
                     started_ns=now_ns,
                     heartbeat_ns=now_ns,
+                    revision=worker.revision,
                 )
             )
 
@@ -93,4 +94,5 @@ def _worker(row: AnyRow, now_ns: int) -> Worker:
         version=row.version,
         draining=row.draining,
         heartbeat_age_ns=max(0, now_ns - row.heartbeat_ns),
+        revision=row.revision,
     )

@@ -51,6 +51,11 @@ class Copy:
 OPEN, CLOSED = "closed_boot_ns IS NULL", "closed_boot_ns IS NOT NULL"
 
 BREAKS: dict[str, str | Copy] = {
+    # A database is of one deployment, whose epochs are counted.
+    "ck_deployment_just_one": "UPDATE deployment SET one = 2",
+    "ck_deployment_epoch_from_1": "UPDATE deployment SET epoch = 0",
+    "ck_deployment_beat_not_negative": "UPDATE deployment SET beat = -1",
+    "ck_deployment_since_ns_not_negative": "UPDATE deployment SET since_ns = -1",
     # A run's money: pool + granted + charged is its budget, and nothing of it is below nothing.
     "ck_run_budget_adds_up": "UPDATE run SET pool_micros = pool_micros + 1",
     "ck_run_budget_micros_not_negative": (

@@ -27,7 +27,7 @@ from infra.fakes.machines import FakeImages
 from infra.store import create_store
 from infra.store.accrual import Accrued, note
 from infra.store.meters import Meters
-from infra.store.tables import METADATA, attempts, forks, hosts, ledger, runs
+from infra.store.tables import METADATA, attempts, deployments, forks, hosts, ledger, runs
 from tests import builders as a
 from tests.contract.conftest import SECRET, truncate
 from tests.contract.rows import Rows
@@ -282,7 +282,8 @@ def _figures(rows: Rows) -> list[list[tuple[Any, ...]]]:
 def _empty(rows: Rows) -> None:
     with rows.store.database.write() as at:
         for table in reversed(METADATA.sorted_tables):
-            at.execute(table.delete())
+            if table is not deployments:
+                at.execute(table.delete())
 
 
 def _writes(rows: Rows, act: Callable[[], object]) -> int:

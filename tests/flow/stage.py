@@ -264,6 +264,8 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
         usage=stores.usage,
         workers=stores.workers,
         resources=stores.resources,
+        deployments=stores.deployments,
+        processes=stores.processes,
         bells=bells,
         blobs=FolderBlobs(folder / "blobs"),
         clock=clock,
