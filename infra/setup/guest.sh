@@ -4,4 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . infra/setup/common.sh
 
-.venv/bin/python -m guest.build --unpacked "$products/unpacked" --out "$products/guest"
+# These builders are of the standard library alone, and wait for no environment.
+read -r python _ < <(python_of_checkout)
+"$python" -m guest.build --unpacked "$products/unpacked" --out "$products/guest"

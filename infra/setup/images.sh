@@ -4,6 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . infra/setup/common.sh
 
+# These builders are of the standard library alone, and wait for no environment.
+read -r python _ < <(python_of_checkout)
+
 main() {
   local scratch=$products/images/.apt options=() file
   rm -rf "$scratch"
@@ -14,7 +17,7 @@ main() {
   done
   # How this machine reaches its mirrors (a proxy, say), and nothing else of its configuration.
   apt-config dump | grep -E '^Acquire::(https?::|Retries|Check-Valid-Until|Check-Date)' >"$scratch.conf" || true
-  as_root .venv/bin/python -m infra.image.build busybox debian-12 --images "$products/images" \
+  as_root "$python" -m infra.image.build busybox debian-12 --images "$products/images" \
     --busybox "$(busybox)" --apt-conf "$scratch.conf" "${options[@]}"
   as_root chown -R "$(id -u):$(id -g)" "$products/images"
   rm -rf "$scratch" "$scratch.conf"
