@@ -14,7 +14,7 @@ from sqlalchemy import text, update
 
 from infra.aws.session import Account
 from infra.fakes.clock import ManualClock
-from infra.store import create_store
+from infra.store import Stores, create_store
 from infra.store.tables import METADATA, deployments
 from tests.contract import postgres
 from tests.contract.blob_rig import Bucket, bucket_of
@@ -106,6 +106,28 @@ def truncate(url: str) -> None:
         # Its one row was made with the table.
         at.execute(update(deployments).values(epoch=1, since_ns=0, beat=0))
     store.close()
+
+
+@pytest.fixture
+def bare(url: str, tmp_path: Path) -> Iterator[Stores]:
+    """A database of the same kind without a schema."""
+    if url.startswith("sqlite"):
+        store = create_store(f"sqlite:///{tmp_path}/bare.db")
+        yield store
+        store.close()
+        return
+    main = create_store(url)
+    _outside_transactions(main, "CREATE DATABASE bare")
+    store = create_store(url.replace("/postgres?", "/bare?"))
+    yield store
+    store.close()
+    _outside_transactions(main, "DROP DATABASE bare")
+    main.close()
+
+
+def _outside_transactions(store: Stores, statement: str) -> None:
+    with store.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as at:
+        at.execute(text(statement))
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -22,14 +21,13 @@ from sqlalchemy import (
     func,
     inspect,
     select,
-    text,
     update,
 )
 
 from app.domain.fork import EndReason
 from app.errors import PromigenceError
-from infra.store import Stores, create_store
-from infra.store.migrate import migrating, upgrade
+from infra.store import Stores
+from infra.store.migrate import VERSIONS, migrating, upgrade
 from infra.store.tables import (
     METADATA,
     attempts,
@@ -44,23 +42,6 @@ from tests import builders as a
 from tests.contract.rows import Rows
 
 TABLES = sorted(METADATA.tables)
-
-
-@pytest.fixture
-def bare(url: str, tmp_path: Path) -> Iterator[Stores]:
-    """A database of the same kind without a schema."""
-    if url.startswith("sqlite"):
-        store = create_store(f"sqlite:///{tmp_path}/bare.db")
-        yield store
-        store.close()
-        return
-    main = create_store(url)
-    _outside_transactions(main, "CREATE DATABASE bare")
-    store = create_store(url.replace("/postgres?", "/bare?"))
-    yield store
-    store.close()
-    _outside_transactions(main, "DROP DATABASE bare")
-    main.close()
 
 
 def test_money_and_time_have_64_bits() -> None:
@@ -189,15 +170,6 @@ def test_migrating_again_changes_and_loses_nothing(rows: Rows) -> None:
     assert rows.store.attempts.get(claimed.attempt.attempt_id) == claimed
 
 
-def test_a_database_of_a_newer_release_is_left_alone(bare: Stores) -> None:
-    bare.migrate()
-    with bare.database.write() as at:
-        at.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(PromigenceError, match="9999") as caught:
-        bare.migrate()
-    assert caught.value.code == "unknown_schema"
-
-
 def test_an_upgrade_of_a_populated_database_finds_what_is_held_of_every_limit(
     rows: Rows, bare: Stores
 ) -> None:
@@ -289,16 +261,11 @@ def _held(store: Stores) -> tuple[object, object]:
     return months, placed
 
 
-def _outside_transactions(store: Stores, statement: str) -> None:
-    with store.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as at:
-        at.execute(text(statement))
-
-
 def _schema(store: Stores) -> dict[str, dict[str, Any]]:
     """All that the database says of its tables, in an order of its own making."""
     with store.database.read() as at:
         looking = inspect(at)
-        names = [name for name in looking.get_table_names() if name != "alembic_version"]
+        names = [name for name in looking.get_table_names() if name != VERSIONS]
         return {name: _table(looking, name) for name in names}
 
 

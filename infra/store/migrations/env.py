@@ -26,5 +26,6 @@ context.configure(
     render_as_batch=True,
     render_item=plain_type,
     compare_server_default=True,
+    version_table=context.config.attributes["versions"],
 )
 context.run_migrations()

@@ -7,6 +7,7 @@ from alembic import op
 
 revision = "0016"
 down_revision = "0015"
+kind = "expand"
 
 ALL_SCOPES = '["read","run","build","admin"]'
 
