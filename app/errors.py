@@ -10,6 +10,7 @@
     │   ├── NotYet                 it will allow it later: try again
     │   └── StaleClaim             a late result: another worker holds the claim now
     ├── TooLarge              413
+    ├── RateLimited           429  too often, or too much at once: try again later; nothing was done
     ├── Unavailable           503  try again later; nothing was done
     ├── CloudRefused          502  the cloud account said no: what it is asked for has to change, or the account
     └── EnvironmentFault      (never an HTTP answer of its own) the environment failed, not the task
@@ -33,6 +34,7 @@ __all__ = [
     "NotFound",
     "NotYet",
     "PromigenceError",
+    "RateLimited",
     "SnapshotRefused",
     "StaleClaim",
     "TooLarge",
@@ -123,6 +125,13 @@ class StaleClaim(Conflict):
 
 class TooLarge(PromigenceError):
     status = 413
+
+
+class RateLimited(PromigenceError):
+    """`details` has `retry_after_seconds`."""
+
+    status = 429
+    retryable = True
 
 
 class Unavailable(PromigenceError):

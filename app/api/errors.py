@@ -13,7 +13,14 @@ from pydantic_core import to_jsonable_python
 from starlette.exceptions import HTTPException
 
 from app.api.nearest import keys_beside
-from app.errors import BadRequest, NotFound, PromigenceError, TooLarge, Unavailable
+from app.errors import (
+    BadRequest,
+    NotFound,
+    PromigenceError,
+    RateLimited,
+    TooLarge,
+    Unavailable,
+)
 from app.nearest import not_known
 
 log = logging.getLogger(__name__)
@@ -33,6 +40,15 @@ class MethodNotAllowed(BadRequest):
     status = 405
 
 
+class TooLong(BadRequest):
+    status = 414
+
+
+class TooSlow(BadRequest):
+    status = 408
+    retryable = True
+
+
 def answer(error: PromigenceError, request_id: str) -> JSONResponse:
     """The error as a response; what is no fault of the caller is `internal` and stays in our log."""
     if error.status >= 500 and not isinstance(error, Unavailable):
@@ -41,8 +57,8 @@ def answer(error: PromigenceError, request_id: str) -> JSONResponse:
     response = _response(
         error.status, error.code, error.message, error.retryable, request_id, error.details
     )
-    if isinstance(error, Unavailable):
-        response.headers["Retry-After"] = "1"
+    if isinstance(error, Unavailable | RateLimited):
+        response.headers["Retry-After"] = str(error.details.get("retry_after_seconds", 1))
     if error.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 
 from app.api import errors
 from app.api.context import Context, refuse_unknown_query
+from app.api.limits import Allowances, Throttle, WrongKeys
 from app.api.middleware import Authenticate, BodyLimit, Envelope
 from app.api.ready import Probe, Readiness
 from app.api.routes import (
@@ -37,6 +38,7 @@ from app.ports import Ports, Wakes
 VERSION = "1"
 # Calls that block at once: about what SQLite or a connection pool serves; the rest waits without a thread.
 THREADS = 32
+GENEROUS = Allowances()
 
 ROUTERS = (
     quotes.router,
@@ -63,15 +65,21 @@ def create_api(
     spool: Path,
     probes: Mapping[str, Probe] | None = None,
     threads: int = THREADS,
+    allowances: Allowances = GENEROUS,
 ) -> FastAPI:
     """The API over these ports.
 
     `spool` is a directory on a disk (not in memory) for uploads on their way; `probes` are asked by `/readyz`, beside
-    whether a host is up.
+    whether a host is up; `allowances` are what a key has.
     """
     asked = {**(probes or {}), "hosts": lambda: _need_a_host(ports)}
     context = Context(
-        ports, wakes, spool, CapacityLimiter(threads), Readiness(asked), Watchers(wakes)
+        ports,
+        wakes,
+        spool,
+        CapacityLimiter(threads),
+        Readiness(asked),
+        Watchers(wakes, most_of_key=allowances.streams),
     )
 
     async def caller_of(secret: str) -> Caller:
@@ -81,7 +89,10 @@ def create_api(
     api.state.context = context
     # The last one added is the outermost.
     api.add_middleware(BodyLimit)
-    api.add_middleware(Authenticate, caller_of=caller_of)
+    api.add_middleware(Throttle, allowances=allowances)
+    api.add_middleware(
+        Authenticate, caller_of=caller_of, wrong_keys=WrongKeys(allowances.wrong_keys)
+    )
     api.add_middleware(Envelope)
     return api
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
-from app.errors import Unavailable
+from app.errors import RateLimited, Unavailable
 from app.ports import Wakes
 
 # How many events a stream reads at once.
@@ -40,22 +41,33 @@ Read = Callable[[int], Page]
 
 @dataclass(slots=True)
 class Watchers:
-    """The streams of this process."""
+    """The streams of this process; `of_key` says whose they are."""
 
     wakes: Wakes
     most: int = MOST_STREAMS
-    streams: int = 0
+    most_of_key: int = MOST_STREAMS
+    of_key: Counter[str] = field(default_factory=Counter)
     threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(THREADS))
 
-    async def page(self, read: Read, after: int) -> Page:
-        """The first page of a stream. Raises Unavailable(too_many_streams), and what `read` raises."""
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return self.of_key.total()
+
+    async def page(self, read: Read, after: int, key_id: str) -> Page:
+        """The first page of a stream. Raises Unavailable(too_many_streams), RateLimited, and what `read` raises."""
         if self.streams >= self.most:
             raise Unavailable("too_many_streams", f"{self.most} streams are open; try again")
+        if self.of_key[key_id] >= self.most_of_key:
+            open_at_once = f"a key has {self.most_of_key} streams open at once; close some"
+            raise RateLimited("rate_limited", open_at_once, retry_after_seconds=1)
         return await to_thread.run_sync(read, after, limiter=self.threads)
 
-    async def frames(self, run_id: str, read: Read, page: Page) -> AsyncGenerator[bytes, None]:
+    async def frames(
+        self, run_id: str, read: Read, page: Page, key_id: str
+    ) -> AsyncGenerator[bytes, None]:
         """That page and all that follows, until the run has ended, or the caller is to come again."""
-        self.streams += 1
+        self.of_key[key_id] += 1
         try:
             yield RETRY
             async for frame in self._frames(run_id, read, page):
@@ -63,7 +75,9 @@ class Watchers:
         except Unavailable:
             return  # the caller comes again for what it has not seen
         finally:
-            self.streams -= 1
+            self.of_key[key_id] -= 1
+            if not self.of_key[key_id]:
+                del self.of_key[key_id]
 
     async def _frames(self, run_id: str, read: Read, page: Page) -> AsyncGenerator[bytes, None]:
         begun = said = time.monotonic()

@@ -135,7 +135,7 @@ def test_a_database_that_goes_away_ends_the_stream_and_loses_nothing(door: Door)
         raise Unavailable("database_away", "the database cannot be used now")
 
     async def hear() -> list[bytes]:
-        return [frame async for frame in watchers.frames("run_1", read, page_of(1))]
+        return [frame async for frame in watchers.frames("run_1", read, page_of(1), "key")]
 
     watchers = Watchers(door.wakes)
     assert numbers(b"".join(anyio.run(hear))) == [1, 2]
@@ -148,7 +148,7 @@ def test_a_client_that_goes_away_leaves_nothing(door: Door) -> None:
     nothing: watching.Page = {"events": [], "next": 1, "final": False}
 
     async def leave() -> None:
-        stream = EventStream(watchers.frames("run_1", lambda _: nothing, nothing))
+        stream = EventStream(watchers.frames("run_1", lambda _: nothing, nothing, "key"))
         async with anyio.create_task_group() as group:
             heard = anyio.Event()
 
@@ -172,7 +172,9 @@ def test_streams_wait_without_threads(door: Door) -> None:
     nothing: watching.Page = {"events": [], "next": 1, "final": False}
 
     async def open_all() -> None:
-        streams = [watchers.frames(f"run_{n}", lambda _: nothing, nothing) for n in range(50)]
+        streams = [
+            watchers.frames(f"run_{n}", lambda _: nothing, nothing, "key") for n in range(50)
+        ]
         for stream in streams:
             assert await anext(stream) == watching.RETRY
         assert watchers.streams == 50

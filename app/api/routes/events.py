@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from app.api.context import Ctx, Project
+from app.api.context import Calling, Ctx
 from app.api.paging import Limit
 from app.api.schemas.base import Id
 from app.api.schemas.event import Events
@@ -32,7 +32,7 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 async def get_events(
     request: Request,
     context: Ctx,
-    project_id: Project,
+    caller: Calling,
     run_id: Id,
     after: After = 0,
     limit: Limit = 100,
@@ -43,13 +43,13 @@ async def get_events(
 
     A stream that broke is gone on with by `Last-Event-ID`, which stands above `after`.
     """
-    read = partial(_read, context.ports, project_id, run_id)
+    read = partial(_read, context.ports, caller.project_id, run_id)
     if _wants_json(request, format):
         return await context.run(read, after, limit)
-    page = await context.watchers.page(read, _last(last_event_id, after))
+    page = await context.watchers.page(read, _last(last_event_id, after), caller.key_id)
     if page["final"] and not page["events"]:
         return Response(status_code=204)
-    return EventStream(context.watchers.frames(run_id, read, page))
+    return EventStream(context.watchers.frames(run_id, read, page, caller.key_id))
 
 
 def _read(ports: Ports, project_id: str, run_id: str, after: int, limit: int = PAGE) -> Page:
