@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +14,16 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.domain.account import Key
 from app.errors import PromigenceError
 from infra.logs import configure
 from infra.settings import PartName, Settings, complaint, load
-from workers.command import HERE, Dir, Json, ports_of
+from workers.audit import audit
+from workers.command import HERE, Dir, Json
 from workers.doctor import doctor
 from workers.drain import host
 from workers.explain import explain
 from workers.hosts import hosts
+from workers.keys import keys
 from workers.projects import projects
 from workers.rates import rates
 from workers.usage import usage
@@ -32,16 +32,15 @@ from workers.usage import usage
 # serves the API is a second of processor time that the others need not spend.
 
 FAILED, INTERRUPTED = 1, 130
-PROJECT = "default"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
-keys = typer.Typer(no_args_is_help=True, help="API keys; a secret is shown once, where it is made.")
 app.add_typer(keys, name="keys")
 app.add_typer(projects, name="projects")
 app.add_typer(host, name="host")
 app.add_typer(hosts, name="hosts")
 app.add_typer(rates, name="rates")
 app.command()(usage)
+app.command()(audit)
 app.command()(doctor)
 app.command()(explain)
 
@@ -199,12 +198,15 @@ def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery; and where forks go."""
     from app.domain.fleet import Bounds
     from infra import wiring
+    from infra.stack.records import make_runtime
     from workers import billing as worker
     from workers.fleet import scaled
     from workers.placing import placing
     from workers.reaping import deployment_reaped
 
     settings = _process(directory)
+    # Its tick is noted there, also where no stack was started around it.
+    make_runtime(settings.sockets)
     stop = worker.until_told_to_stop()
     bounds = Bounds(settings.fleet_min, settings.fleet_max)
     with (
@@ -241,40 +243,6 @@ def supervise(directory: Dir = HERE) -> None:
     supervise.keep(directory)
 
 
-@keys.command("create")
-def create_key(
-    name: str, directory: Dir = HERE, project: str = PROJECT, as_json: Json = False
-) -> None:
-    """Make a key. Its secret is printed now and never again."""
-    with ports_of(directory) as ports:
-        key, secret = ports.keys.create(project, name)
-    if as_json:
-        _print_json({**_shown(key), "secret": secret})
-        return
-    print(secret)
-
-
-@keys.command("list")
-def list_keys(directory: Dir = HERE, as_json: Json = False) -> None:
-    """All keys, without their secrets."""
-    with ports_of(directory) as ports:
-        found = [_shown(key) for key in ports.keys.list()]
-    if as_json:
-        _print_json(found)
-        return
-    for key in found:
-        state = "revoked" if key["revoked"] else "live"
-        print(f"{key['key_id']}  {key['prefix']}...  {key['project_id']}  {key['name']}  {state}")
-
-
-@keys.command("revoke")
-def revoke_key(key_id: str, directory: Dir = HERE) -> None:
-    """Let a key open nothing any more. Twice is safe."""
-    with ports_of(directory) as ports:
-        ports.keys.revoke(key_id)
-    print(f"revoked {key_id}")
-
-
 def _process(directory: Path) -> Settings:
     """One of the server's own processes begins: its settings, its logs, and the ordinary meaning of signals."""
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -282,18 +250,6 @@ def _process(directory: Path) -> Settings:
     settings = load(directory)
     configure(settings.log_level)
     return settings
-
-
-def _shown(key: Key) -> dict[str, object]:
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(key.created_ns / 1e9))
-    return {
-        "key_id": key.key_id,
-        "project_id": key.project_id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "created_at": created,
-        "revoked": key.revoked_ns is not None,
-    }
 
 
 def _say(line: str) -> None:

@@ -126,8 +126,13 @@ def make_directories(places: Places) -> None:
     places.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if places.log_files:
         places.logs.mkdir(exist_ok=True, mode=0o700)
+    make_runtime(places.run_dir)
+
+
+def make_runtime(run_dir: Path) -> None:
+    """Raises Unavailable when it is somebody else's."""
     # Each machine runs as a user of its own and has to pass through to its directory; listing it is nobody's.
-    for directory in (places.run_dir.parent, places.run_dir):
+    for directory in (run_dir.parent, run_dir):
         directory.mkdir(parents=True, exist_ok=True, mode=0o711)
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
