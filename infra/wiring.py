@@ -39,7 +39,7 @@ from infra.leaks.queue import QueueTraces
 from infra.metrics import Metrics, served
 from infra.qemu.fingerprint import survey
 from infra.qemu.machines import QemuMachines
-from infra.queue import OF_ONE, CeleryBells, RedisWakes, celery, redis_url
+from infra.queue import OF_ONE, CeleryBells, RedisWakes, redis_url
 from infra.rates import card_of
 from infra.settings import Settings
 from infra.store import Stores, create_store
@@ -82,7 +82,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
         store = _store(settings, metrics)
         opened.callback(store.close)
         blobs = _blobs(settings)
-        bells = CeleryBells(celery(settings.broker_url), at_once=settings.forks_at_once)
+        bells = CeleryBells(settings.broker_url, at_once=settings.forks_at_once)
         opened.callback(bells.close)
         ports = Ports(
             keys=store.keys,

@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
-from infra.queue import CONTROL, celery, host_queue, undeclared, worker_queue
+from infra.queue import celery, host_queue, undeclared, worker_queue
 from infra.settings import Settings
 from workers.liveness import watch
 from workers.presence import Presence
@@ -25,8 +25,7 @@ def worker_app(settings: Settings, bench: Workbench) -> Celery:
     """The application with the tasks of this process in it."""
     app = celery(settings.broker_url)
     app.conf.task_queues = [
-        undeclared(name)
-        for name in (worker_queue(bench.host.claim), host_queue(settings.host_id), CONTROL)
+        undeclared(name) for name in (worker_queue(bench.host.claim), host_queue(settings.host_id))
     ]
     register(app, bench)
     return app
@@ -38,7 +37,7 @@ def threads(settings: Settings) -> int:
 
 
 def work(app: Celery, settings: Settings, bench: Workbench, presence: Presence) -> None:
-    """Serve this process's queue, its host's and the shared one until SIGTERM; then end the tasks that have begun."""
+    """Serve this process's queue and its host's until SIGTERM; then end the tasks that have begun."""
 
     # Celery keeps its receivers by weak reference: these three live as long as this call.
     def leave_logging_alone(**_: object) -> None:
@@ -79,5 +78,4 @@ def work(app: Celery, settings: Settings, bench: Workbench, presence: Presence) 
 
 def _take_nothing_new(consumer: Any, host_id: str) -> None:
     """Go on with this process's own queue alone."""
-    for queue in (host_queue(host_id), CONTROL):
-        consumer.cancel_task_queue(queue)
+    consumer.cancel_task_queue(host_queue(host_id))

@@ -33,7 +33,7 @@ class Pulse(Protocol):
 
     def ping(self) -> None: ...
     def echo(self, queue: str, token: str) -> None: ...
-    def echoed(self, token: str, timeout_s: float) -> bool: ...
+    def echoed(self, queue: str, token: str, timeout_s: float) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Liveness:
         """Ask once; how long it has been deaf. A queue that is away is nobody's deafness."""
         token = secrets.token_hex(8)
         self.pulse.echo(self.queue, token)
-        if self.pulse.echoed(token, ANSWER_S) or self._is_away():
+        if self.pulse.echoed(self.queue, token, ANSWER_S) or self._is_away():
             self.heard_s = self.clock_s()
         return self.clock_s() - self.heard_s
 

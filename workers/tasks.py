@@ -14,7 +14,7 @@ import structlog
 from celery import Celery
 
 from app.errors import PromigenceError
-from app.flow import collect, fork, place, stop, template, verify
+from app.flow import collect, fork, stop, template, verify
 from app.flow import exec as held_exec
 from app.ports import HostPorts, Ports
 from infra.queue import CeleryBells, Task
@@ -65,10 +65,6 @@ def register(app: Celery, bench: Workbench) -> None:
     """Say what each bell means in this process."""
     ports, host = bench.ports, bench.host
 
-    @app.task(name=Task.PLACE.value)
-    def _place() -> None:
-        place.place(ports)
-
     @app.task(name=Task.FORK.value)
     def _fork() -> None:
         bench.forks.run(lambda: bring_up(bench))
@@ -99,7 +95,7 @@ def register(app: Celery, bench: Workbench) -> None:
     def _echo(token: str) -> None:
         bench.bells.answer(token)
 
-    for task in (_place, _fork, _build, _verify, _exec, _collect, _stop, _echo):
+    for task in (_fork, _build, _verify, _exec, _collect, _stop, _echo):
         # An error that we raise on purpose is one line in the log; its rows are as they were, and recovery rings again.
         task.throws = (PromigenceError,)
 

@@ -13,7 +13,14 @@ import pytest
 import redis
 
 from app.errors import Unavailable
-from infra.queue import CONTROL, CeleryBells, RedisWakes, celery, host_queue, worker_queue
+from infra.queue import (
+    CONTROL,
+    CeleryBells,
+    RedisWakes,
+    control_queue,
+    host_queue,
+    worker_queue,
+)
 from infra.stack.parts import redis_argv
 from tests.integration.stacks import until
 from workers.stack.supervise import redis_binary
@@ -49,7 +56,7 @@ def socket() -> Iterator[Path]:
 
 @pytest.fixture
 def bells(socket: Path) -> Iterator[CeleryBells]:
-    made = CeleryBells(celery(f"redis+socket://{socket}"), at_once=3)
+    made = CeleryBells(f"redis+socket://{socket}", at_once=3)
     yield made
     made.close()
 
@@ -92,9 +99,10 @@ def test_bells_ring_again_when_the_queue_is_back(bells: CeleryBells, socket: Pat
 
 def test_an_echo_is_heard_once_it_is_answered(bells: CeleryBells, socket: Path) -> None:
     with running(socket):
-        assert not bells.echoed("token", 0.1)
-        bells.answer("token")
-        assert bells.echoed("token", 5)
+        assert not bells.echoed("queue", "token", 0.1)
+        bells.answer("queue:token")
+        assert not bells.echoed("another", "token", 0.1)
+        assert bells.echoed("queue", "token", 5)
 
 
 def test_a_waiter_is_woken_for_its_command_only(bells: CeleryBells, socket: Path) -> None:
@@ -158,20 +166,29 @@ def test_a_subscription_comes_back_with_the_queue(bells: CeleryBells, socket: Pa
     assert asyncio.run(wait())
 
 
-def test_queues_of_workers_that_are_gone_are_removed(bells: CeleryBells, socket: Path) -> None:
+def test_what_processes_that_are_gone_left_is_removed(bells: CeleryBells, socket: Path) -> None:
+    old, new = worker_queue("h:old"), worker_queue("h:new")
+    off, on = control_queue("off"), control_queue("on")
     with running(socket) as broker:
-        for claim in ("claim_old", "claim_new"):
-            bells.stop(claim, "att_1")
-            broker.sadd(EARS, f"\x06\x16\x06\x16worker.{claim}@h.celery.pidbox")
+        for queue in (old, new, off, on):
+            broker.lpush(queue, b"a bell")
+            broker.sadd(EARS, _ear(queue))
+        broker.sadd(EARS, _ear("another's"))
+        bells.alive(on)
         bells.place()
 
-        assert bells.sweep(lambda: frozenset({"claim_new"})) == 2
-        assert bells.sweep(lambda: frozenset({"claim_new"})) == 0
+        assert bells.sweep(lambda: frozenset({"h:new"})) == 4
+        assert bells.sweep(lambda: frozenset({"h:new"})) == 0
         left = {key.decode() for key in broker.scan_iter()}
-        assert left == {worker_queue("claim_new"), CONTROL, EARS}
-        assert broker.smembers(EARS) == {b"\x06\x16\x06\x16worker.claim_new@h.celery.pidbox"}
+        assert left == {new, on, CONTROL, EARS, f"promigence:alive:{on}"}
+        assert broker.smembers(EARS) == {_ear(name) for name in (new, on, "another's")}
+        assert 0 < broker.ttl(f"promigence:alive:{on}") <= 60
 
 
 def test_sweeping_a_queue_that_is_away_says_so(bells: CeleryBells) -> None:
     with pytest.raises(Unavailable, match="no answer from Redis"):
         bells.sweep(frozenset)
+
+
+def _ear(queue: str) -> bytes:
+    return f"\x06\x16\x06\x16{queue}@h.celery.pidbox".encode()

@@ -6,12 +6,13 @@ import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import httpx2
 import pytest
 import redis
 
-from infra.queue import CONTROL, host_queue
+from infra.queue import CONTROL, CeleryBells, host_queue
 from promigence import Promigence
 from promigence.errors import Unauthorized
 from promigence.types import HeldExec
@@ -80,16 +81,21 @@ def test_a_fork_that_failed_is_kept_and_looked_into(client: Promigence) -> None:
 
 
 def test_lost_bells_are_rung_again_from_the_rows(stack: Stack, client: Promigence) -> None:
-    worker = stack.pid("worker")
-    os.kill(worker, signal.SIGSTOP)
+    still = (stack.pid("worker"), stack.pid("billing"))
+    for pid in still:
+        os.kill(pid, signal.SIGSTOP)
     try:
-        run = client.runs.start("task-suite", count=3, spend_cap=1.0, exec={"sh": "sim: exit 0"})
-        with _redis(stack) as broker:
-            # The worker is still, so what was rung is in its queues.
+        with _redis(stack) as broker, closing(_bells(stack)) as bells:
+            # One goes to whoever waited as it fell still, and says nothing of runs; the next stays in its queue.
+            bells.echo(CONTROL, "nobody")
+            run = client.runs.start(
+                "task-suite", count=3, spend_cap=1.0, exec={"sh": "sim: exit 0"}
+            )
             until(lambda: broker.llen(CONTROL) > 0, "a bell in the queue")
             broker.delete(CONTROL, host_queue(_host(client)))
     finally:
-        os.kill(worker, signal.SIGCONT)
+        for pid in still:
+            os.kill(pid, signal.SIGCONT)
 
     report = client.runs.wait(run["run_id"], timeout=30)
 
@@ -197,6 +203,10 @@ def _held(client: Promigence, run_id: str) -> str:
 
 def _host(client: Promigence) -> str:
     return client.hosts.list()[0]["host_id"]
+
+
+def _bells(stack: Stack) -> CeleryBells:
+    return CeleryBells(f"redis+socket://{stack.run_dir / 'redis.sock'}", at_once=1)
 
 
 def _redis(stack: Stack) -> redis.Redis:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import Unavailable
+from app.errors import BadRequest, Unavailable
 from infra.fakes.bells import FakeBells
 from infra.queue import CeleryBells, celery, host_queue, redis_url, worker_queue
 from workers.apart import Apart
@@ -220,7 +220,7 @@ class Queue:
     def echo(self, queue: str, token: str) -> None:
         self.echoes.append(queue)
 
-    def echoed(self, token: str, timeout_s: float) -> bool:
+    def echoed(self, queue: str, token: str, timeout_s: float) -> bool:
         return self.answers and not self.away
 
 
@@ -304,19 +304,41 @@ def test_the_queue_takes_data_only_and_ties_no_work_to_a_message() -> None:
         ("redis://h:1/0", "redis://h:1/0"),
         ("redis+socket:///run/p/redis.sock", "unix:///run/p/redis.sock"),
         ("redis+socket:///run/p/redis.sock?virtual_host=2", "unix:///run/p/redis.sock?db=2"),
+        (
+            "rediss://u:p%40w@h:1/0",
+            "rediss://u:p%40w@h:1/0?ssl_cert_reqs=required&ssl_check_hostname=true",
+        ),
     ],
 )
 def test_one_redis_two_names(broker: str, same: str) -> None:
     assert redis_url(broker) == same
 
 
+@pytest.mark.parametrize("said", ["ssl_cert_reqs=none", "ssl_check_hostname=false", "ssl_x=1"])
+def test_no_url_leaves_a_certificate_unchecked(said: str) -> None:
+    for read in (redis_url, celery):
+        with pytest.raises(BadRequest, match="always checked"):
+            read(f"rediss://h:1/0?{said}")
+
+
+def test_celery_checks_a_certificate_as_we_do() -> None:
+    conf = celery("rediss://u:p@h:1/0?ssl_ca_certs=/a/ca.pem").conf
+
+    assert conf.broker_url == "rediss://u:p@h:1/0"
+    assert conf.broker_use_ssl == {
+        "ssl_cert_reqs": "required",
+        "ssl_check_hostname": "true",
+        "ssl_ca_certs": "/a/ca.pem",
+    }
+
+
 def test_bells_are_silent_when_the_queue_is_away(tmp_path: Path) -> None:
-    bells = CeleryBells(celery(f"redis+socket://{tmp_path}/no.sock"), at_once=2)
+    bells = CeleryBells(f"redis+socket://{tmp_path}/no.sock", at_once=2)
     try:
         bells.place()
         bells.fork("h", 5)
         bells.woken("exec_1")
-        assert not bells.echoed("token", 0.1)
+        assert not bells.echoed(host_queue("h"), "token", 0.1)
         with pytest.raises(Unavailable):
             bells.ping()
     finally:

@@ -1,0 +1,101 @@
+"""Placing, in the billing worker's process: a small Celery worker beside the tick takes the bells of `control`.
+
+A host only rings. What it may write in the database names no other host, so it cannot place; and where forks go is
+decided in one place, by whoever has all rows.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+
+import structlog
+from celery import Celery
+from celery.exceptions import SecurityWarning
+from celery.worker import WorkController, state
+
+from app.errors import PromigenceError
+from app.flow import place
+from app.ports import Ports
+from infra.queue import CONTROL, CeleryBells, Task, celery, control_queue, undeclared
+from workers.liveness import EXIT_CODE, PERIOD_S, watch
+from workers.pace import JOIN_S, begun
+
+# One after another: two at once would choose the same places, and one of them for nothing.
+THREADS = 1
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def placing(ports: Ports, bells: CeleryBells, broker_url: str, host: str) -> Iterator[None]:
+    """Inside, forks are placed as it is rung for them, beside whatever else this process does.
+
+    `host` is where this is, for who looks at the queue. One at a time in a process. A consumer that ends by itself, or
+    takes nothing any more, ends the process: whoever started it starts it again, and rows say what waits.
+    """
+    own, stop = control_queue(secrets.token_hex(8)), Event()
+    worker = _worker(_app(ports, bells, broker_url, own), f"{own}@{host}")
+    threads = [
+        begun("alive", lambda: bells.alive(own), stop, period_s=PERIOD_S),
+        _thread("liveness", lambda: watch(bells, own, stop)),
+        _thread("placing", lambda: _consume(worker, stop)),
+    ]
+    try:
+        yield
+    finally:
+        stop.set()
+        # How a Celery worker is told from another thread; its tasks that have begun are ended.
+        state.should_stop = os.EX_OK  # type: ignore[assignment]  # its stubs know None alone
+        for thread in threads:
+            thread.join(timeout=JOIN_S)
+        state.should_stop = None
+
+
+def _app(ports: Ports, bells: CeleryBells, broker_url: str, own: str) -> Celery:
+    app = celery(broker_url)
+    app.conf.task_queues = [undeclared(name) for name in (own, CONTROL)]
+
+    @app.task(name=Task.PLACE.value)
+    def _place() -> None:
+        place.place(ports)
+
+    @app.task(name=Task.ECHO.value)
+    def _echo(token: str) -> None:
+        bells.answer(token)
+
+    for task in (_place, _echo):
+        # As in the host's tasks: one line in the log, and the tick rings again.
+        task.throws = (PromigenceError,)
+    return app
+
+
+def _worker(app: Celery, name: str) -> WorkController:
+    warnings.simplefilter("ignore", SecurityWarning)
+    return WorkController(
+        app=app,
+        hostname=name,
+        pool="threads",
+        concurrency=THREADS,
+        without_gossip=True,
+        without_mingle=True,
+    )
+
+
+def _consume(worker: WorkController, stop: Event) -> None:
+    worker.start()
+    if not stop.is_set():
+        log.error("placing_ended")
+        os._exit(EXIT_CODE)
+
+
+def _thread(name: str, act: Callable[[], object]) -> threading.Thread:
+    """It dies with the process."""
+    thread = threading.Thread(target=act, name=name, daemon=True)
+    thread.start()
+    return thread
