@@ -1,6 +1,6 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once rehearsal up down bench lock clean
+.PHONY: help setup venv check check-terraform test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once rehearsal up down bench lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -39,6 +39,9 @@ test-fast: venv ## tests without machines, within three minutes
 test: setup ## set-up and all tests, on real machines
 	$(PYTHON) -m pytest --numprocesses 2 --dist worksteal -m "not machines" tests; without=$$?; \
 	$(PYTHON) -m pytest -m machines tests && exit $$without
+
+check-terraform: venv ## modules and roots of terraform/: written well, valid, and doing what their own tests say
+	$(PYTHON) -m pytest -q --numprocesses 2 --dist worksteal tests/terraform
 
 mutants: venv ## small errors in the arithmetic of money, each of which a test must notice; JSON=1
 	@$(PYTHON) -m tests.mutants $(if $(JSON),--json)

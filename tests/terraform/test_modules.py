@@ -1,0 +1,28 @@
+"""Each module and each root, as Terraform sees it: written well, valid, and doing what its own tests say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.terraform.folders import folders
+from tests.terraform.program import Terraform
+
+
+def test_every_file_is_formatted(terraform: Terraform, tree: Path) -> None:
+    done = terraform.run(tree, "fmt", "-check", "-recursive", "-diff", "-no-color")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_is_valid_and_does_what_its_tests_say(
+    terraform: Terraform, tree: Path, folder: str
+) -> None:
+    assert list((tree / folder / "tests").glob("*.tftest.hcl")), f"{folder} has no tests"
+    terraform.initialise(tree / folder)
+    assert terraform.validate(tree / folder) == []
+    done = terraform.run(tree / folder, "test", "-no-color")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^Success! [1-9]\d* passed, 0 failed", done.stdout, re.MULTILINE), done.stdout
