@@ -43,6 +43,8 @@ from infra.queue import OF_ONE, CeleryBells, RedisWakes, redis_url
 from infra.rates import card_of
 from infra.settings import Settings
 from infra.store import Stores, create_store
+from infra.store import migrate as migrations
+from infra.store.migrate import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,27 @@ def migrate(settings: Settings) -> None:
         store.close()
 
 
+def schema(settings: Settings) -> Schema:
+    """How the database stands to this release. Raises Unavailable(database_away)."""
+    store = _store(settings)
+    try:
+        return migrations.schema(store.database)
+    finally:
+        store.close()
+
+
+def contract(settings: Settings) -> tuple[str, ...]:
+    """Take away of the schema what no release uses any more; which migrations that were.
+
+    Raises Conflict(schema_needed) while a process is there that may need it, Unavailable.
+    """
+    store = _store(settings)
+    try:
+        return migrations.contract(store.database)
+    finally:
+        store.close()
+
+
 @contextmanager
 def control(settings: Settings, component: str = "command") -> Iterator[Control]:
     """The control plane's ports, open until the end of the block; `component` is what its metrics call it.
@@ -88,6 +111,8 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
             keys=store.keys,
             projects=store.projects,
             receipts=store.receipts,
+            audit=store.audit,
+            uploads=store.uploads,
             snapshots=store.snapshots,
             warm=store.warm,
             quotes=store.quotes,

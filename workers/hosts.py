@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from workers.command import HERE, Dir, Json, ports_of
+from workers.noted import changing
 from workers.table import table
 
 COLUMNS = (
@@ -56,16 +57,16 @@ def quarantine(
     as_json: Json = False,
 ) -> None:
     """Give a host no more forks until `hosts release`. What runs on it goes on; what waits for it goes elsewhere."""
-    with ports_of(directory) as ports:
-        ports.hosts.quarantine(host, reason)
+    with changing(directory, "hosts.quarantine", target=host) as change:
+        change.ports.hosts.quarantine(host, reason)
     _say({"host_id": host, "quarantined": True}, f"{host} is in quarantine", as_json)
 
 
 @hosts.command()
 def release(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
     """End a host's quarantine now, whoever began it, and its retirement by the fleet. Twice is safe."""
-    with ports_of(directory) as ports:
-        ended = ports.hosts.release(host)
+    with changing(directory, "hosts.release", target=host) as change:
+        ended = change.ports.hosts.release(host)
     words = f"{host} takes forks again" if ended else f"{host} is in no quarantine"
     _say({"host_id": host, "quarantined": False, "released": ended}, words, as_json)
 

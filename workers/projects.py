@@ -10,6 +10,7 @@ import typer
 from app.domain.account import Limits, max_forks_of
 from app.domain.money import micros_of_usd
 from workers.command import HERE, Dir, Json, ports_of
+from workers.noted import changing
 from workers.table import table
 
 # The processes of a stack are commands of the same program: what only these need they import by themselves.
@@ -65,9 +66,9 @@ def set_limits(
         )
     if max_forks is not None:
         changes["max_forks"] = None if max_forks == NONE else max_forks_of(max_forks)
-    with ports_of(directory) as ports:
-        ports.projects.set_limits(name, changes)
-        _tell(ports, name, as_json)
+    with changing(directory, "projects.set", name, name) as change:
+        change.ports.projects.set_limits(name, changes)
+        _tell(change.ports, name, as_json)
 
 
 def _tell(ports: Ports, name: str, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import BinaryIO, cast
@@ -18,6 +19,8 @@ MAX_FILE_BYTES = 2 * 1024**3
 CHUNK_BYTES = 1024 * 1024
 # A sender that is silent for so long has gone; its spool is given back.
 SILENCE_S = 60.0
+# And one that sends no more than this a second, once it has had that time.
+SLOWEST_BYTES_S = 16 * 1024
 
 # How a route that reads its body itself tells of it in the OpenAPI document.
 Bytes = {
@@ -52,20 +55,24 @@ def streamed(context: Context, source: BinaryIO, size_bytes: int) -> StreamingRe
 
 
 async def _chunks(request: Request) -> AsyncIterator[bytes]:
-    """The body in pieces worth a thread's while, with a limit to each silence."""
+    """The body in pieces worth a thread's while, with a limit to each silence, and to a drip."""
     pieces = request.stream()
     gathered = bytearray()
+    began, read = time.monotonic(), 0
     while True:
+        late = began + SILENCE_S + read / SLOWEST_BYTES_S
         try:
-            with fail_after(SILENCE_S):
+            with fail_after(max(0.0, min(SILENCE_S, late - time.monotonic()))):
                 piece = await anext(pieces, None)
         except TimeoutError:
             raise BadRequest(
-                "upload_stalled", f"nothing came for {SILENCE_S:.0f} s; send it again"
+                "upload_stalled",
+                f"it came too slowly, or not at all for {SILENCE_S:.0f} s; send it again",
             ) from None
         if piece is None:
             break
         gathered += piece
+        read += len(piece)
         if len(gathered) >= CHUNK_BYTES:
             yield bytes(gathered)
             gathered.clear()

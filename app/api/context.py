@@ -38,7 +38,7 @@ class Context:
         return await to_thread.run_sync(partial(call, *args, **kwargs), limiter=self.threads)
 
 
-def _context(request: Request) -> Context:
+def context_of(request: Request) -> Context:
     return cast("Context", request.app.state.context)
 
 
@@ -51,7 +51,7 @@ def _project(request: Request) -> str:
     return caller_of(request).project_id
 
 
-Ctx = Annotated[Context, Depends(_context)]
+Ctx = Annotated[Context, Depends(context_of)]
 Project = Annotated[str, Depends(_project)]
 Calling = Annotated[Caller, Depends(caller_of)]
 

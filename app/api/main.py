@@ -14,6 +14,7 @@ from app.api.limits import Allowances, Throttle, WrongKeys
 from app.api.middleware import Authenticate, BodyLimit, Envelope
 from app.api.ready import Probe, Readiness
 from app.api.routes import (
+    audit,
     builds,
     events,
     execs,
@@ -23,6 +24,7 @@ from app.api.routes import (
     forks,
     health,
     hosts,
+    keys,
     project,
     quotes,
     runs,
@@ -30,8 +32,10 @@ from app.api.routes import (
     usage,
 )
 from app.api.schemas.error import ErrorAnswer
+from app.api.trail import Trail
 from app.api.watching import Watchers
 from app.domain.account import Caller
+from app.domain.audit import Entry
 from app.errors import Unavailable
 from app.ports import Ports, Wakes
 
@@ -54,6 +58,8 @@ ROUTERS = (
     usage.router,
     hosts.router,
     project.router,
+    keys.router,
+    audit.router,
     health.router,
 )
 
@@ -85,10 +91,14 @@ def create_api(
     async def caller_of(secret: str) -> Caller:
         return await context.run(ports.keys.caller_of, secret)
 
+    async def end(entry: Entry) -> None:
+        await context.run(ports.audit.end, entry)
+
     api = routes()
     api.state.context = context
     # The last one added is the outermost.
     api.add_middleware(BodyLimit)
+    api.add_middleware(Trail, end=end)
     api.add_middleware(Throttle, allowances=allowances)
     api.add_middleware(
         Authenticate, caller_of=caller_of, wrong_keys=WrongKeys(allowances.wrong_keys)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from app.domain.instant import instant
 from app.domain.money import NS_PER_SECOND
 from app.domain.placement import Host
 from app.domain.quarantine import Quarantine
 
 
-def host_page(host: Host) -> dict[str, object]:
-    """The JSON shape of the contract."""
+def host_page(host: Host, own: Container[str] | None = None) -> dict[str, object]:
+    """The JSON shape of the contract; of the bundles those in `own`, or all for an operator."""
     seen = host.fingerprint
     return {
         "host_id": host.host_id,
         "state": state_of(host),
-        "quarantine": None if host.quarantine is None else _told(host.quarantine),
+        "quarantine": None
+        if host.quarantine is None
+        else _told(host.quarantine, all_of_it=own is None),
         "accelerator": seen.accelerator.value,
         "accelerator_reason": seen.accelerator_reason,
         "cpu_model": seen.cpu_model,
@@ -29,8 +33,8 @@ def host_page(host: Host) -> dict[str, object]:
         "unready": host.unready,
         "disk_left_bytes": host.disk_free_bytes,
         "restore_keys": [str(key) for key in seen.restore_keys],
-        "mounted": list(host.mounted),
-        "unmountable": dict(host.unmountable),
+        "mounted": [each for each in host.mounted if own is None or each in own],
+        "unmountable": {each: why for each, why in host.unmountable if own is None or each in own},
         "missing": list(seen.missing),
         "heartbeat_age_seconds": round(host.heartbeat_age_ns / NS_PER_SECOND, 3),
     }
@@ -47,11 +51,12 @@ def state_of(host: Host) -> str:
     return "disk_low" if host.disk_nearly_full else "up"
 
 
-def _told(quarantine: Quarantine) -> dict[str, object]:
+def _told(quarantine: Quarantine, *, all_of_it: bool) -> dict[str, object]:
     return {
         "reason": quarantine.reason,
         "kinds": [kind.value for kind in quarantine.kinds],
         "since": instant(quarantine.since_ns),
         "by_operator": quarantine.by_operator,
-        "last_test": quarantine.last_test,
+        # It names bundles, whosever they are.
+        "last_test": quarantine.last_test if all_of_it else None,
     }

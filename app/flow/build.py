@@ -33,7 +33,7 @@ def start(ports: Ports, project_id: str, definition: Definition, token: Token | 
 
     def effect(receipt: ReceiptOf) -> Answer:
         _check_image(ports, definition)
-        _check_files(ports, definition)
+        _check_files(ports, project_id, definition)
         return _begin(ports, project_id, definition, receipt)
 
     return once(ports, project_id, token, effect)
@@ -59,6 +59,11 @@ def rebuild(
         return _begin(ports, project_id, definition, receipt, Origin.of(snapshot))
 
     return once(ports, project_id, token, effect)
+
+
+def is_here(ports: Ports, project_id: str, sha256: str) -> bool:
+    """Whether a project has sent these bytes and they are kept: who only knows their hash has nothing by it."""
+    return bool(ports.uploads.known(project_id, (sha256,))) and ports.blobs.has(sha256)
 
 
 def _begin(
@@ -100,9 +105,9 @@ def _check_image(ports: Ports, definition: Definition) -> None:
         )
 
 
-def _check_files(ports: Ports, definition: Definition) -> None:
+def _check_files(ports: Ports, project_id: str, definition: Definition) -> None:
     for file in definition.files:
-        if not ports.blobs.has(file.sha256):
+        if not is_here(ports, project_id, file.sha256):
             raise BadRequest(
                 "missing_file",
                 f"the files for {file.guest_path} ({file.sha256}) were never uploaded",

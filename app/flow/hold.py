@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
+from app.domain.audit import Entry
 from app.domain.fork import EndReason
 from app.domain.run import Exec, ExecPurpose, ExecSpec, ExecState, FileMove
 from app.errors import BadRequest
@@ -24,16 +25,19 @@ def exec(  # noqa: A001 - the word of the contract
     spec: ExecSpec,
     exec_id: str | None,
     name: str | None = None,
+    entry: Entry | None = None,
 ) -> Exec:
     """Send a command; its result is in the row later. The same id and command again is the same row.
 
-    `name` is what its caller calls it, where the row has another id.
+    `name` is what its caller calls it, where the row has another id; `entry` goes into the audit log with a new row.
 
     Raises Conflict(exec_id_taken, fork_not_held, fork_ended, environment_failure), NotYet(fork_not_ready,
     too_many_execs),
     NotFound.
     """
-    return _request(ports, project_id, fork_id, ExecPurpose.HELD, exec_id, spec=spec, name=name)
+    return _request(
+        ports, project_id, fork_id, ExecPurpose.HELD, exec_id, spec=spec, name=name, entry=entry
+    )
 
 
 def upload(
@@ -74,6 +78,7 @@ def _request(
     spec: ExecSpec | None = None,
     file: FileMove | None = None,
     name: str | None = None,
+    entry: Entry | None = None,
 ) -> Exec:
     asked = Exec(
         exec_id=exec_id or new_id("exec"),
@@ -85,7 +90,7 @@ def _request(
         file=file,
         name=name,
     )
-    row, claim = ports.execs.request(asked)
+    row, claim = ports.execs.request(asked, entry)
     if row.state is ExecState.QUEUED:
         ports.bells.exec(claim, row.exec_id)
     return row

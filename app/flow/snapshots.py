@@ -40,6 +40,11 @@ def every(ports: Ports, project_id: str, *, stale: bool) -> tuple[Version, ...]:
     return tuple(sorted(found, key=lambda each: (each.row.name, -each.row.version)))
 
 
+def own_bundles(ports: Ports, project_id: str) -> frozenset[str]:
+    """The bundles of a project's stored snapshots."""
+    return frozenset(row.bundle_id for row in ports.snapshots.list(project_id))
+
+
 def pages(ports: Ports, project_id: str, found: Sequence[Version]) -> list[Answer]:
     """Some of them as a caller reads them."""
     among = Surroundings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.ports.audit import Audit, Uploads
 from app.ports.bells import Bells, Waiter, Wakes
 from app.ports.bundle import HostPorts, Ports
 from app.ports.callers import Keys, Projects, Receipts
@@ -32,6 +33,7 @@ from app.ports.world import (
 
 __all__ = [
     "Attempts",
+    "Audit",
     "Bells",
     "Blobs",
     "Builds",
@@ -56,6 +58,7 @@ __all__ = [
     "Resources",
     "Runs",
     "Snapshots",
+    "Uploads",
     "Usage",
     "Waiter",
     "Wakes",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from app.domain.placement import Policy
 from app.domain.rates import RateCard
+from app.ports.audit import Audit, Uploads
 from app.ports.bells import Bells
 from app.ports.callers import Keys, Projects, Receipts
 from app.ports.cloud import Cloud, Resources
@@ -52,6 +53,8 @@ class Ports:
     keys: Keys
     projects: Projects
     receipts: Receipts
+    audit: Audit
+    uploads: Uploads
     snapshots: Snapshots
     warm: WarmTargets
     quotes: Quotes

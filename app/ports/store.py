@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from app.domain.account import Receipt
+from app.domain.audit import Entry
 from app.domain.checks import Check
 from app.domain.event import Event
 from app.domain.fork import EndReason
@@ -242,8 +243,10 @@ class Attempts(Protocol):
 
 
 class Execs(Protocol):
-    def request(self, asked: Exec) -> tuple[Exec, str]:
+    def request(self, asked: Exec, entry: Entry | None = None) -> tuple[Exec, str]:
         """A held fork's command, QUEUED; returns it and the claim to ring. Same id and spec again: the row as it is.
+
+        `entry` is written to the audit log with the new row, in its transaction.
 
         Raises Conflict(exec_id_taken, fork_not_held, fork_ended), NotYet(fork_not_ready, too_many_execs),
         NotFound(unknown_fork). A fork that is kept takes commands like a held one; one that has a machine can be

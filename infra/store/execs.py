@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
+from app.domain.audit import Entry
 from app.domain.event import Event, EventKind
 from app.domain.fork import ForkState, move
 from app.domain.money import NS_PER_SECOND
@@ -21,6 +22,7 @@ from app.domain.run import (
     Role,
 )
 from app.errors import Conflict, NotFound, NotYet
+from infra.store.audit import write_entry
 from infra.store.ending import over
 from infra.store.engine import Database
 from infra.store.events import of_fork, tell
@@ -40,7 +42,7 @@ class Execs:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def request(self, asked: Exec) -> tuple[Exec, str]:
+    def request(self, asked: Exec, entry: Entry | None = None) -> tuple[Exec, str]:
         with self._database.write() as at:
             fork = _fork(at, asked)
             there = find_exec(at, asked.exec_id)
@@ -52,7 +54,9 @@ class Execs:
                 _check_room(at, fork)
             assert fork.attempt_id is not None  # it was checked to have a machine
             new = replace(asked, attempt_id=fork.attempt_id, state=ExecState.QUEUED)
-            _insert(at, new, self._database.now_ns(at))
+            now_ns = self._database.now_ns(at)
+            _insert(at, new, now_ns)
+            write_entry(at, entry, now_ns)
             return new, _claim_of(at, fork.attempt_id)
 
     def intend(self, claimed: Claimed, asked: Exec) -> Exec | None:

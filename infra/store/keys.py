@@ -11,16 +11,17 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection, insert, select, update
 
-from app.domain.account import Caller, Key, Scope, Under, ordered
+from app.domain.account import Caller, Key, Receipt, Scope, Under, ordered
 from app.domain.money import NS_PER_SECOND
 from app.errors import BadRequest, Conflict, NotFound, PromigenceError, Unauthorized, Unavailable
 from app.ids import new_id
 from infra.store.budgets import make_project
 from infra.store.engine import BRIEFLY_MS, AnyRow, Database, locked
+from infra.store.receipts import keep_receipt
 from infra.store.tables import api_keys
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ class Keys:
         name: str,
         scopes: Iterable[Scope] = Scope,
         expires_s: float | None = None,
+        *,
+        ends_by_ns: int | None = None,
+        receipt_of: Callable[[Key], Receipt | None] = lambda _: None,
     ) -> tuple[Key, str]:
         given = ordered(scopes)
         if not given:
@@ -54,6 +58,7 @@ class Keys:
         secret = f"pmg_{secrets.token_hex(SECRET_BYTES)}"
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
+            asked_ns = None if expires_s is None else now_ns + int(expires_s * NS_PER_SECOND)
             row = {
                 "key_id": new_id("key"),
                 "project_id": project_id,
@@ -63,11 +68,13 @@ class Keys:
                 "secret_id": _id_of(self._own_secret),
                 "scopes": given,
                 "created_ns": now_ns,
-                "expires_ns": None if expires_s is None else now_ns + int(expires_s * 1e9),
+                "expires_ns": _earlier(asked_ns, ends_by_ns),
             }
             make_project(at, project_id, now_ns)
             made = at.execute(insert(api_keys).values(row).returning(*api_keys.columns)).one()
-        return self._key(made), secret
+            key = self._key(made)
+            keep_receipt(at, project_id, receipt_of(key), now_ns)
+        return key, secret
 
     def list(self, project_id: str | None = None) -> tuple[Key, ...]:
         found = select(api_keys).order_by(api_keys.c.created_ns, api_keys.c.key_id)
@@ -187,6 +194,11 @@ def _digest(under: bytes, secret: str) -> str:
 
 def _id_of(secret: bytes) -> str:
     return hmac.new(secret, b"which secret of keys", hashlib.sha256).hexdigest()[:12]
+
+
+def _earlier(one_ns: int | None, other_ns: int | None) -> int | None:
+    known = [each for each in (one_ns, other_ns) if each is not None]
+    return min(known, default=None)
 
 
 def _is_long_ago(row: AnyRow) -> bool:

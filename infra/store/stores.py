@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.store.attempts import Attempts
+from infra.store.audit import Audit, Uploads
 from infra.store.builds import Builds
 from infra.store.census import Censuses
 from infra.store.control_processes import ControlProcesses
@@ -35,6 +36,8 @@ class Stores:
     keys: Keys
     projects: Projects
     receipts: Receipts
+    audit: Audit
+    uploads: Uploads
     snapshots: Snapshots
     warm: WarmTargets
     quotes: Quotes
@@ -83,6 +86,8 @@ def create_store(
         keys=Keys(database, key_secret, key_secret_previous),
         projects=Projects(database),
         receipts=Receipts(database),
+        audit=Audit(database),
+        uploads=Uploads(database),
         snapshots=Snapshots(database),
         warm=WarmTargets(database),
         quotes=Quotes(database),

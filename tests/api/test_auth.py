@@ -20,16 +20,20 @@ OPERATIONS = [
 CLOSED = [operation for operation in OPERATIONS if operation[1] not in OPEN_PATHS]
 # These answer from the caller's own project or from what all projects share: they name nothing of another's.
 NAMELESS = {
+    ("GET", "/v1/audit"),
+    ("GET", "/v1/keys"),
     ("GET", "/v1/runs"),
     ("GET", "/v1/snapshots"),
     ("GET", "/v1/hosts"),
     ("GET", "/v1/project"),
     ("GET", "/v1/usage"),
+    ("POST", "/v1/keys"),
     ("POST", "/v1/snapshots"),
     ("HEAD", "/v1/files/{sha256}"),
     ("PUT", "/v1/files/{sha256}"),
 }
 BODIES: dict[str, Any] = {
+    "/v1/keys": {"name": "another", "scopes": ["read"]},
     "/v1/quotes": STEP,
     "/v1/runs": STEP,
     "/v1/snapshots": {"definition": DEFINITION},
@@ -53,6 +57,7 @@ def furnished(suite: Door) -> Door:
         "fork_id": fork["fork_id"],
         "exec_id": "mine",
         "build_id": build["build_id"],
+        "key_id": suite.stage.ports.keys.list()[0].key_id,
         "ref": "task-suite",
         "sha256": SHA256,
     }

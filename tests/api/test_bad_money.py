@@ -60,9 +60,9 @@ MONEY = [
 
 
 def _rows(door: Door) -> dict[str, int]:
-    """How many rows each table has."""
+    """How many rows each table has; that of the audit log has the refusals too."""
     with door.stage.stores.database.read() as at:
-        names = inspect(at).get_table_names()
+        names = [name for name in inspect(at).get_table_names() if name != "audit"]
         counts = {
             name: at.scalar(select(func.count()).select_from(table(name))) or 0 for name in names
         }

@@ -243,6 +243,7 @@ class Stage:
     def put(self, content: bytes) -> str:
         sha256 = hashlib.sha256(content).hexdigest()
         self.ports.blobs.put(io.BytesIO(content), expect=sha256, limit_bytes=1 << 20)
+        self.ports.uploads.note(PROJECT, sha256)
         return sha256
 
 
@@ -252,6 +253,8 @@ def ports_of(stores: Stores, bells: FakeBells, clock: Clock, images: Images, fol
         keys=stores.keys,
         projects=stores.projects,
         receipts=stores.receipts,
+        audit=stores.audit,
+        uploads=stores.uploads,
         snapshots=stores.snapshots,
         warm=stores.warm,
         quotes=stores.quotes,

@@ -6,15 +6,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from app.api.context import Calling, Ctx
+from app.api.guard import Guarded, needs
 from app.api.paging import Limit
 from app.api.schemas.base import Id
 from app.api.schemas.event import Events
 from app.api.watching import PAGE, EventStream, Page
+from app.domain.account import Scope
 from app.errors import BadRequest
 from app.flow.events import events
 from app.ports import Ports
 
-router = APIRouter(prefix="/v1/runs/{run_id}/events", tags=["runs"])
+router = APIRouter(route_class=Guarded, prefix="/v1/runs/{run_id}/events", tags=["runs"])
 
 MOST_AFTER = 2**31 - 1
 
@@ -29,6 +31,7 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("", response_model=Events, responses=STREAMED)
+@needs(Scope.READ)
 async def get_events(
     request: Request,
     context: Ctx,

@@ -7,11 +7,13 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from app.api.context import Context, Ctx, Project
+from app.api.guard import Guarded, OfEffect, needs
 from app.api.held import row_id, settled
 from app.api.idempotency import Idempotent
 from app.api.schemas.base import MAX_WAIT_S, Id, Wait
 from app.api.schemas.command import HeldCommand
 from app.api.schemas.fork import ExecPending, ExecResult
+from app.domain.account import Scope
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Exec, ExecState
 from app.errors import Conflict
@@ -19,14 +21,20 @@ from app.flow import hold
 from app.flow._once import Token
 from app.ids import new_id
 
-router = APIRouter(prefix="/v1/forks/{fork_id}/execs", tags=["held forks"])
+router = APIRouter(route_class=Guarded, prefix="/v1/forks/{fork_id}/execs", tags=["held forks"])
 
 PENDING: dict[int | str, dict[str, Any]] = {202: {"model": ExecPending}}
 
 
 @router.post("", response_model=ExecResult, responses=PENDING)
+@needs(Scope.RUN, with_effect=True)
 async def run_command(
-    context: Ctx, project_id: Project, fork_id: Id, token: Idempotent, body: HeldCommand
+    context: Ctx,
+    project_id: Project,
+    fork_id: Id,
+    token: Idempotent,
+    entry: OfEffect,
+    body: HeldCommand,
 ) -> dict[str, object] | JSONResponse:
     """Run a command in a held fork; waits for its end as long as one answer may take."""
     exec_id = body.exec_id or _id_of(token)
@@ -39,6 +47,7 @@ async def run_command(
             body.to_spec(),
             row_id(fork_id, exec_id),
             exec_id,
+            entry,
         )
     except Conflict as conflict:
         raise _told(conflict, exec_id, body) from conflict
@@ -46,6 +55,7 @@ async def run_command(
 
 
 @router.get("/{exec_id}", response_model=ExecResult, responses=PENDING)
+@needs(Scope.READ)
 async def get_command(
     context: Ctx, project_id: Project, fork_id: Id, exec_id: Id, wait_seconds: Wait = 0
 ) -> dict[str, object] | JSONResponse:

@@ -8,14 +8,16 @@ from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from app.api.bodies import MAX_FILE_BYTES, Bytes, spooled, streamed
 from app.api.context import Context, Ctx, Project
+from app.api.guard import Guarded, needs
 from app.api.held import settled
 from app.api.schemas.base import GuestPath, Id
 from app.api.schemas.fork import Uploaded
+from app.domain.account import Scope
 from app.domain.run import Exec, ExecState, FileMove
 from app.errors import BadRequest, Unavailable
 from app.flow import hold
 
-router = APIRouter(prefix="/v1/forks/{fork_id}/files", tags=["held forks"])
+router = APIRouter(route_class=Guarded, prefix="/v1/forks/{fork_id}/files", tags=["held forks"])
 
 # A guest takes about 10 MB a second; a client of these two routes waits so long.
 MOVE_WAIT_S = 300.0
@@ -26,6 +28,7 @@ _guest_path: TypeAdapter[str] = TypeAdapter(GuestPath)
 
 
 @router.put("", response_model=Uploaded, openapi_extra={"requestBody": Bytes})
+@needs(Scope.RUN)
 async def upload_file(
     request: Request,
     context: Ctx,
@@ -49,6 +52,7 @@ async def upload_file(
 
 
 @router.get("", response_class=StreamingResponse)
+@needs(Scope.READ)
 async def download_file(
     context: Ctx, project_id: Project, fork_id: Id, path: str
 ) -> StreamingResponse:

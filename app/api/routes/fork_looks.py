@@ -8,14 +8,16 @@ from fastapi.responses import StreamingResponse
 
 from app.api.bodies import streamed
 from app.api.context import Context, Ctx, Project
+from app.api.guard import Guarded, needs
 from app.api.held import row_id, settled
 from app.api.schemas.base import Id
 from app.api.schemas.fork import Console
+from app.domain.account import Scope
 from app.domain.run import Exec, ExecState
 from app.errors import Conflict, NotYet, Unavailable
 from app.flow import debug
 
-router = APIRouter(prefix="/v1/forks/{fork_id}", tags=["debugging"])
+router = APIRouter(route_class=Guarded, prefix="/v1/forks/{fork_id}", tags=["debugging"])
 
 # A host answers at once, or its worker is away.
 LOOK_WAIT_S = 15.0
@@ -24,6 +26,7 @@ Start = Annotated[int, Query(ge=0, le=2**31)]
 
 
 @router.get("/logs", response_class=StreamingResponse)
+@needs(Scope.READ)
 async def get_logs(
     context: Ctx,
     project_id: Project,
@@ -54,6 +57,7 @@ async def get_logs(
 
 
 @router.get("/console", response_model=Console)
+@needs(Scope.READ)
 async def get_console(context: Ctx, project_id: Project, fork_id: Id) -> dict[str, object]:
     """The last 4 KiB of the guest's console: of the machine that lives, else as it was kept when the last one ended."""
     ports = context.ports

@@ -3,24 +3,28 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.api.context import Ctx, Project
+from app.api.guard import Guarded, needs
 from app.api.idempotency import Idempotent, remembered
 from app.api.schemas.base import Id
 from app.api.schemas.fork import ForkPage, ReleaseBody, Released
 from app.domain import fork as rules
+from app.domain.account import Scope
 from app.domain.run import Fork as ForkRow
 from app.flow import report as read
 from app.flow.hold import release
 
-router = APIRouter(prefix="/v1/forks", tags=["held forks"])
+router = APIRouter(route_class=Guarded, prefix="/v1/forks", tags=["held forks"])
 
 
 @router.get("/{fork_id}", response_model=ForkPage, response_model_exclude_unset=True)
+@needs(Scope.READ)
 async def get_fork(context: Ctx, project_id: Project, fork_id: Id) -> dict[str, object]:
     """A fork whole: as it stands, its machines, its newest 200 commands."""
     return await context.run(read.fork, context.ports, project_id, fork_id)
 
 
 @router.post("/{fork_id}/release", response_model=Released)
+@needs(Scope.RUN)
 async def release_fork(
     context: Ctx, project_id: Project, token: Idempotent, fork_id: Id, body: ReleaseBody
 ) -> dict[str, object]:

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.api.context import Context, Ctx, Project
+from app.api.guard import Guarded, needs
 from app.api.idempotency import Idempotent, remembered
 from app.api.paging import Cursor, Limit, page
 from app.api.schemas.base import Id, Wait
@@ -12,16 +13,18 @@ from app.api.schemas.fork import Forks
 from app.api.schemas.ledger import RunLedger
 from app.api.schemas.run import Report, Run, Runs, StartBody, Started
 from app.api.waiting import until
+from app.domain.account import Scope
 from app.domain.run import RunState
 from app.errors import BadRequest
 from app.flow import report as read
 from app.flow.start import start
 from app.flow.stop import cancel
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = APIRouter(route_class=Guarded, prefix="/v1/runs", tags=["runs"])
 
 
 @router.post("", response_model=Started, status_code=201)
+@needs(Scope.RUN, makes="run_id")
 async def start_run(
     context: Ctx, project_id: Project, token: Idempotent, body: StartBody
 ) -> dict[str, object]:
@@ -30,6 +33,7 @@ async def start_run(
 
 
 @router.get("", response_model=Runs)
+@needs(Scope.READ)
 async def list_runs(
     context: Ctx,
     project_id: Project,
@@ -44,6 +48,7 @@ async def list_runs(
 
 
 @router.get("/{run_id}", response_model=Run)
+@needs(Scope.READ)
 async def get_run(
     context: Ctx, project_id: Project, run_id: Id, wait_seconds: Wait = 0
 ) -> dict[str, object]:
@@ -53,6 +58,7 @@ async def get_run(
 
 
 @router.get("/{run_id}/report", response_model=Report, response_model_exclude_unset=True)
+@needs(Scope.READ)
 async def get_report(
     context: Ctx, project_id: Project, run_id: Id, forks: bool = True, wait_seconds: Wait = 0
 ) -> dict[str, object]:
@@ -62,12 +68,14 @@ async def get_report(
 
 
 @router.get("/{run_id}/ledger", response_model=RunLedger)
+@needs(Scope.READ)
 async def get_ledger(context: Ctx, project_id: Project, run_id: Id) -> dict[str, object]:
     """Every move of a run's money, and every machine's life with what it cost."""
     return await context.run(read.ledger, context.ports, project_id, run_id)
 
 
 @router.post("/{run_id}/cancel", response_model=Run)
+@needs(Scope.RUN)
 async def cancel_run(
     context: Ctx, project_id: Project, token: Idempotent, run_id: Id
 ) -> dict[str, object]:
@@ -82,6 +90,7 @@ async def cancel_run(
 
 
 @router.get("/{run_id}/forks", response_model=Forks)
+@needs(Scope.READ)
 async def list_forks(
     context: Ctx, project_id: Project, run_id: Id, limit: Limit = 100, cursor: Cursor = None
 ) -> dict[str, object]:

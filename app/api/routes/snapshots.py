@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.api.context import Ctx, Project
+from app.api.guard import Guarded, needs
 from app.api.idempotency import Idempotent
 from app.api.paging import Cursor, Limit, page
 from app.api.schemas.base import SnapshotRef
@@ -17,15 +18,17 @@ from app.api.schemas.snapshot import (
     Snapshots,
     WarmBody,
 )
+from app.domain.account import Scope
 from app.flow import build, snapshots
 from app.flow import report as read
 
-router = APIRouter(prefix="/v1/snapshots", tags=["snapshots"])
+router = APIRouter(route_class=Guarded, prefix="/v1/snapshots", tags=["snapshots"])
 
 Stale = Annotated[bool, Query(description="Only versions that no host which is up can restore.")]
 
 
 @router.post("", response_model=Build, status_code=202)
+@needs(Scope.BUILD, makes="build_id")
 async def start_build(
     context: Ctx, project_id: Project, token: Idempotent, body: BuildBody
 ) -> dict[str, object]:
@@ -36,6 +39,7 @@ async def start_build(
 
 
 @router.get("", response_model=Snapshots)
+@needs(Scope.READ)
 async def list_snapshots(
     context: Ctx,
     project_id: Project,
@@ -52,12 +56,14 @@ async def list_snapshots(
 
 
 @router.get("/{ref}", response_model=Snapshot)
+@needs(Scope.READ)
 async def get_snapshot(context: Ctx, project_id: Project, ref: SnapshotRef) -> dict[str, object]:
     """One version; of a bare name the newest."""
     return await context.run(snapshots.one, context.ports, project_id, ref)
 
 
 @router.delete("/{ref}", response_model=Deleted)
+@needs(Scope.ADMIN)
 async def delete_snapshot(context: Ctx, project_id: Project, ref: SnapshotRef) -> dict[str, object]:
     """One version, or all of a bare name; refused while a live run needs it."""
     gone = await context.run(context.ports.snapshots.delete, project_id, ref)
@@ -65,6 +71,7 @@ async def delete_snapshot(context: Ctx, project_id: Project, ref: SnapshotRef) -
 
 
 @router.post("/{ref}/rebuild", response_model=Build, status_code=202)
+@needs(Scope.BUILD, makes="build_id")
 async def rebuild_snapshot(
     context: Ctx,
     project_id: Project,
@@ -79,6 +86,7 @@ async def rebuild_snapshot(
 
 
 @router.put("/{ref}/warm", response_model=Snapshot)
+@needs(Scope.BUILD)
 async def keep_warm(
     context: Ctx, project_id: Project, ref: SnapshotRef, body: WarmBody
 ) -> dict[str, object]:
@@ -88,6 +96,7 @@ async def keep_warm(
 
 
 @router.delete("/{ref}/warm", response_model=Snapshot)
+@needs(Scope.BUILD)
 async def keep_warm_no_more(
     context: Ctx, project_id: Project, ref: SnapshotRef
 ) -> dict[str, object]:

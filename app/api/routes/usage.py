@@ -5,10 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.api.context import Ctx, Project
+from app.api.guard import Guarded, needs
 from app.api.schemas.usage import Usage
+from app.domain.account import Scope
 from app.flow.usage import read_asked, usage
 
-router = APIRouter(tags=["usage"])
+router = APIRouter(route_class=Guarded, tags=["usage"])
 
 From = Annotated[
     str | None,
@@ -31,6 +33,7 @@ By = Annotated[
 
 
 @router.get("/v1/usage", response_model=Usage)
+@needs(Scope.READ)
 async def get_usage(
     context: Ctx,
     project_id: Project,
