@@ -11,6 +11,7 @@ import httpx2
 from promigence._engine import Engine, Pace
 from promigence._steps import project, usage
 from promigence._version import __version__
+from promigence.access import Audit, Keys
 from promigence.errors import ConfigError
 from promigence.resources import Forks, Hosts, Runs
 from promigence.snapshots import Snapshots
@@ -61,6 +62,8 @@ class Promigence:
         self.forks = Forks(self._engine)
         self.snapshots = Snapshots(self._engine)
         self.hosts = Hosts(self._engine)
+        self.keys = Keys(self._engine)
+        self.audit = Audit(self._engine)
 
     def project(self) -> Project:
         """The key's project: its limits, and what this month's runs hold of them."""

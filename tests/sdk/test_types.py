@@ -14,6 +14,7 @@ from promigence import types
 DOCUMENT = document()
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 SHAPES = {
+    "AuditEntry": types.AuditEntry,
     "Build": types.Build,
     "Console": types.Console,
     "Deleted": types.Deleted,
@@ -22,6 +23,8 @@ SHAPES = {
     "Fork": types.Fork,
     "ForkPage": types.ForkPage,
     "Host": types.Host,
+    "Key": types.Key,
+    "NewKey": types.NewKey,
     "Project": types.Project,
     "Quote": types.Quote,
     "Released": types.Released,

@@ -8,6 +8,7 @@ import typer
 
 from promigence._version import __version__
 from promigence.cli import debug, exits, shown
+from promigence.cli.access import audit, keys
 from promigence.cli.forks import forks
 from promigence.cli.project import project
 from promigence.cli.runs import runs
@@ -27,6 +28,8 @@ app.add_typer(forks, name="forks")
 app.add_typer(snapshots, name="snapshots")
 app.command()(usage)
 app.command()(project)
+app.add_typer(keys, name="keys")
+app.command()(audit)
 
 
 @app.callback()

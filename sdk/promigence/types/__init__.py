@@ -6,6 +6,7 @@ A server may add keys; the ones named here are always there.
 
 from __future__ import annotations
 
+from promigence.types.access import AuditEntry, Key, NewKey, Scope
 from promigence.types.debug import (
     Console,
     ForkCommand,
@@ -80,6 +81,7 @@ from promigence.types.terms import (
 from promigence.types.usage import Usage, UsageAmounts, UsageEstimate, UsageRow
 
 __all__ = [
+    "AuditEntry",
     "Build",
     "BuildLine",
     "BuildState",
@@ -108,9 +110,11 @@ __all__ = [
     "Host",
     "HostQuarantine",
     "Kept",
+    "Key",
     "LedgerMove",
     "Logs",
     "MachineLife",
+    "NewKey",
     "Outcome",
     "OwnTest",
     "Progress",
@@ -128,6 +132,7 @@ __all__ = [
     "Run",
     "RunLedger",
     "RunState",
+    "Scope",
     "Shape",
     "Snapshot",
     "StartTerms",
