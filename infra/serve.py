@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 
 import uvicorn
 from fastapi import FastAPI
@@ -18,9 +18,13 @@ from infra.settings import Settings
 DRAIN_S = 3
 
 
-def run(settings: Settings) -> None:
+# What goes on beside the serving, over the same ports.
+Beside = Callable[[Ports], AbstractContextManager[object]]
+
+
+def run(settings: Settings, beside: Beside = nullcontext) -> None:
     """Serve until SIGTERM or SIGINT."""
-    with application(settings) as api:
+    with application(settings, beside) as api:
         uvicorn.run(
             api,
             host=settings.api_host,
@@ -34,11 +38,11 @@ def run(settings: Settings) -> None:
 
 
 @contextmanager
-def application(settings: Settings) -> Iterator[FastAPI]:
+def application(settings: Settings, beside: Beside = nullcontext) -> Iterator[FastAPI]:
     """The API over its ports. The subscription for wake-ups lives as long as the event loop that serves it."""
     spool = settings.dir / "spool"
     spool.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with wiring.control(settings, "api") as control:
+    with wiring.control(settings, "api") as control, beside(control.ports):
         wakes = wiring.wakes(settings)
 
         @asynccontextmanager

@@ -12,15 +12,16 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 
 import structlog
 
 from app.domain.worker import Worker
 from app.errors import StaleClaim, Unavailable
 from app.ports import Ports
+from infra.release import release
 from infra.stack.process import find
 from infra.stack.pulse import ALIVE, DRAINING, Mouth
+from infra.store.migrate import known_revision
 from workers.pace import JOIN_S, begun
 from workers.tasks import Workbench
 
@@ -61,6 +62,8 @@ class Presence:
                 pid=process.pid,
                 started_ticks=process.started_ticks,
                 version=version("promigence-server"),
+                version=release(),
+                revision=known_revision(),
             )
         )
 

@@ -26,6 +26,7 @@ from workers.hosts import hosts
 from workers.keys import keys
 from workers.projects import projects
 from workers.rates import rates
+from workers.upgrade import upgrade
 from workers.usage import usage
 
 # Each command imports what it needs by itself: a stack starts five processes at once, often on two cores, and what
@@ -43,6 +44,7 @@ app.command()(usage)
 app.command()(audit)
 app.command()(doctor)
 app.command()(explain)
+app.command()(upgrade)
 
 
 def main() -> None:
@@ -173,10 +175,11 @@ def serve(directory: Dir = HERE) -> None:
     """The API."""
     from infra import serve as api
     from infra import wiring
+    from workers.residence import resident
 
     settings = _process(directory)
     wiring.migrate(settings)
-    api.run(settings)
+    api.run(settings, lambda ports: resident(ports, "api"))
 
 
 @app.command()
@@ -203,6 +206,7 @@ def billing(directory: Dir = HERE) -> None:
     from workers.fleet import scaled
     from workers.placing import placing
     from workers.reaping import deployment_reaped
+    from workers.residence import resident
 
     settings = _process(directory)
     # Its tick is noted there, also where no stack was started around it.
@@ -212,6 +216,7 @@ def billing(directory: Dir = HERE) -> None:
     with (
         wiring.control(settings, "billing") as control,
         wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
+        resident(control.ports, "billing"),
         placing(control.ports, control.bells, settings.broker_url, settings.host_id),
         scaled(control.ports, wiring.fleet(settings), bounds, control.metrics.planned),
         deployment_reaped(

@@ -59,7 +59,7 @@ def status(directory: Path) -> tuple[PartStatus, ...]:
         )
     ]
     settings = load(places.directory)
-    with asking(settings, _written_key(places)) as probes:
+    with asking(settings, written_key(places)) as probes:
         found += [
             _part_status(part, running.get(part.name), probes[part.name])
             for part in parts_of(settings)
@@ -127,7 +127,7 @@ def _machine_pids(settings: Settings, held: tuple[Claimed, ...]) -> dict[str, in
         return {handle.name: handle.pid for handle in host.machines.live()}
 
 
-def _written_key(places: Places) -> str:
+def written_key(places: Places) -> str:
     """The API key in the stack's environment file; empty when there is none yet."""
     try:
         lines = places.environment.read_text().splitlines()

@@ -1,0 +1,1 @@
+"""An upgrade from the release before, under work that goes on: `python -m drills.upgrade`."""

@@ -1,0 +1,266 @@
+"""`make drill-upgrade`: the release before, with a command that runs for minutes, becomes this one under it.
+
+    python -m drills.upgrade [--minutes N] [--quick] [--old COMMIT] [--json]
+
+Exit status 0 when the command ended once and passed with all that it printed, a held fork was served
+throughout, the old
+release worked on the new schema (also started anew), steps ran before and after, and the API was away no longer than
+`AWAY_S`; else 1, and the stack's logs are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from drills import postgres
+from drills.books import wrong_charges, wrong_report, wrong_sums
+from drills.postgres import Postgres
+from drills.rig import smallest
+from drills.rows import account_of
+from drills.upgrade.installation import Installation, NoReleaseError, made
+from drills.upgrade.watch import polling, serving
+from infra.stack.process import Process
+from infra.stack.records import Places, read_processes
+from promigence import Promigence
+
+# The release before this one, where no tag names it.
+BEFORE = "8f30ebd"
+PLACE = Path("/var/tmp")  # noqa: S108 - a directory of its own is made there; a socket's path must be short
+SNAPSHOT = "upgraded"
+QUICK_MINUTES = 0.75
+AWAY_S = 30.0
+STEP_S = 240.0
+LOOK_S = 0.2
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Seen:
+    """What came of it: figures, and everything that was not as it should be."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def expect(self, what: str, seen: object, wanted: object) -> None:
+        if seen != wanted:
+            self.wrong.append(f"{what}: {seen!r} instead of {wanted!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The stack that is upgraded."""
+
+    installation: Installation
+    directory: Path
+    database: Postgres
+    client: Promigence
+    base_url: str
+    key: str
+
+    def part(self, name: str) -> Process | None:
+        return read_processes(Places(self.directory, self.directory)).get(name)
+
+    def claims(self, run_id: str) -> list[str]:
+        found = self.database.rows("SELECT claim FROM attempt WHERE run_id = %s", run_id)
+        return [row["claim"] for row in found]
+
+
+def main() -> int:
+    """The program; its exit status."""
+    given = _given()
+    began_s = time.monotonic()
+    place = Path(tempfile.mkdtemp(prefix="promigence-upgrade-", dir=PLACE))
+    seen = Seen()
+    try:
+        installation = made(place / "installed", given.old)
+        with _old_stack(installation, place / "stack") as stage:
+            _drill(stage, given.minutes, seen)
+    except NoReleaseError as none:
+        seen.wrong.append(f"the release before is not in this history: {none}; name one by --old")
+    except subprocess.CalledProcessError as failed:
+        seen.wrong.append(f"{shlex.join(failed.cmd)}: {failed.stderr}")
+    seen.figures["seconds"] = round(time.monotonic() - began_s, 1)
+    for wrong in seen.wrong:
+        print(wrong, file=sys.stderr)
+    print(json.dumps({**seen.figures, "wrong": seen.wrong}, indent=None if given.json else 2))
+    if seen.wrong:
+        print(f"logs: {place}", file=sys.stderr)
+        return 1
+    shutil.rmtree(place)
+    return 0
+
+
+def _given() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="drills.upgrade", description="an upgrade under work")
+    parser.add_argument("--minutes", type=float, default=10.0, help="the command's (10)")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_MINUTES} minutes")
+    parser.add_argument("--old", default=BEFORE, help=f"commit or tag ({BEFORE})")
+    parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    given = parser.parse_args()
+    if given.quick:
+        given.minutes = QUICK_MINUTES
+    return given
+
+
+@contextmanager
+def _old_stack(installation: Installation, directory: Path) -> Iterator[Stage]:
+    """By the older release, on a PostgreSQL; taken down by the newer one, which is installed by then."""
+    products = Path(".promigence").absolute()
+    with postgres.running() as database:
+        told = {
+            "PROMIGENCE_DATABASE_URL": database.uri.replace(
+                "postgresql:", "postgresql+psycopg:", 1
+            ),
+            "PROMIGENCE_PRODUCTS": str(products),
+            "PROMIGENCE_HOST_SLOTS": "8",
+        }
+        try:
+            installation.run("up", "--dir", str(directory), environment=told)
+            lines = (directory / "env").read_text().splitlines()
+            env = {
+                name: "".join(shlex.split(of)) for name, _, of in (s.partition("=") for s in lines)
+            }
+            url, key = env["PROMIGENCE_BASE_URL"], env["PROMIGENCE_API_KEY"]
+            with Promigence(api_key=key, base_url=url) as client:
+                yield Stage(installation, directory, database, client, url, key)
+        finally:
+            installation.run("down", "--dir", str(directory))
+
+
+def _drill(stage: Stage, minutes: float, seen: Seen) -> None:
+    client, count = stage.client, int(minutes * 60)
+    client.snapshots.build(smallest(SNAPSHOT), timeout=STEP_S)
+    lines = f"n=0; while [ $n -lt {count} ]; do printf '%03d\\n' $n; n=$((n+1)); sleep 1; done"
+    long = client.runs.start(
+        SNAPSHOT, count=1, spend_cap=5.0, exec={"sh": lines, "timeout_seconds": count * 3 + 60}
+    )
+    held = client.runs.start(SNAPSHOT, count=1, spend_cap=5.0, hold_seconds=count * 3 + 600)
+    fork_id = _until(lambda: _ready(client, held["run_id"]), "a held fork", STEP_S)
+    _until(lambda: _states(client, long["run_id"]) == ["running"], "the long command", STEP_S)
+    with polling(stage.base_url, stage.key) as away, serving(client, fork_id) as told:
+        _old_on_new_schema(stage, seen)
+        before = away.longest_s
+        upgrading = _begin_upgrade(stage)
+        _until(lambda: _drains(stage), "a worker that drains", STEP_S)
+        after = _step(client)
+        seen.expect("a step while the old worker drains", after[0], 2)
+        seen.figures["new_worker_took_it"] = not set(stage.claims(after[1])) & set(
+            stage.claims(long["run_id"])
+        )
+        report = client.runs.wait(long["run_id"], timeout=count * 3 + 300)
+        _judge_long(report["forks"][0], count, seen)
+        seen.expect("machines of the long command", len(stage.claims(long["run_id"])), 1)
+    client.forks.release(fork_id, passed=True)
+    steps = _end_upgrade(upgrading, seen)
+    seen.figures |= {
+        "minutes": minutes,
+        "api_away_s": round(away.longest_s, 1),
+        "api_away_before_upgrade_s": round(before, 1),
+        "api_asked": away.asked,
+        "api_gaps_s": away.gaps,
+        "held_commands": told.right,
+        "held_slowest_s": round(told.slowest_s, 1),
+        "steps": steps,
+    }
+    seen.wrong += told.wrong
+    if away.longest_s > AWAY_S:
+        seen.wrong.append(f"the API was away for {away.longest_s:.1f} s")
+    last = _step(client)
+    seen.expect("a step on the new release alone", last[0], 2)
+    runs = (long["run_id"], held["run_id"], after[1], last[1])
+    seen.wrong += [broken for run_id in runs for broken in _broken_laws(stage, run_id)]
+    left = stage.installation.run("upgrade", "--check", "--dir", str(stage.directory))
+    seen.expect("what is left to do", "nothing is left to do" in left, True)
+
+
+def _old_on_new_schema(stage: Stage, seen: Seen) -> None:
+    """The newer release migrates; the older one works on, and its API starts anew."""
+    began_s = time.monotonic()
+    stage.installation.run("migrate", "--dir", str(stage.directory), release="new")
+    seen.figures["migrate_s"] = round(time.monotonic() - began_s, 1)
+    seen.expect("a step of the old release on the new schema", _step(stage.client)[0], 2)
+    api = stage.part("api")
+    assert api is not None
+    api.signal(signal.SIGKILL)
+    _until(lambda: stage.part("api") not in (None, api), "the old API started anew", STEP_S)
+    seen.expect("a step by an old API that was started on it", _step(stage.client)[0], 2)
+
+
+def _begin_upgrade(stage: Stage) -> subprocess.Popen[str]:
+    stage.installation.install("new")
+    words = ("upgrade", "--json", "--dir", str(stage.directory))
+    return subprocess.Popen(
+        stage.installation.server(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _end_upgrade(upgrading: subprocess.Popen[str], seen: Seen) -> list[dict[str, Any]]:
+    out, err = upgrading.communicate(timeout=STEP_S)
+    seen.expect("the upgrade's exit status", (upgrading.returncode, err), (0, ""))
+    told = [json.loads(line) for line in out.splitlines()]
+    return [each for each in told if "step" in each]
+
+
+def _drains(stage: Stage) -> bool:
+    found = stage.database.rows("SELECT draining FROM worker ORDER BY started_ns")
+    return [row["draining"] for row in found] == [True, False]
+
+
+def _step(client: Promigence) -> tuple[int, str]:
+    run = client.runs.start(
+        SNAPSHOT, count=2, spend_cap=1.0, exec={"sh": "exit 0"}, verify_each=False
+    )
+    report = client.runs.wait(run["run_id"], timeout=STEP_S)
+    return report["totals"]["passed"], run["run_id"]
+
+
+def _broken_laws(stage: Stage, run_id: str) -> Iterator[str]:
+    books = account_of(stage.database, run_id)
+    yield from wrong_sums(books)
+    yield from wrong_charges(books)
+    yield from wrong_report(stage.client.runs.report(run_id), books)
+
+
+def _judge_long(fork: Any, count: int, seen: Seen) -> None:
+    whole = "".join(f"{n:03d}\n" for n in range(count))
+    seen.expect("the long command's outcome", fork["outcome"], "passed")
+    seen.expect("its attempts", fork["attempts"], 1)
+    seen.expect("whether all that it printed is there", fork["stdout_tail"] == whole, True)
+    seen.figures["command_s"] = round(fork["seconds"], 1)
+
+
+def _ready(client: Promigence, run_id: str) -> str | None:
+    (fork,) = client.runs.forks(run_id)
+    return fork["fork_id"] if fork["state"] == "ready" else None
+
+
+def _states(client: Promigence, run_id: str) -> list[str]:
+    return [str(fork["state"]) for fork in client.runs.forks(run_id)]
+
+
+def _until(look: Callable[[], T | None], what: str, within_s: float) -> T:
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        found = look()
+        if found:
+            return found
+        time.sleep(LOOK_S)
+    raise TimeoutError(f"waited for {what}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""Whether the database of a stack went back behind what this machine remembers of it."""
+
+from __future__ import annotations
+
+from app.domain.deployment import Course, course, told
+from app.errors import Conflict
+from infra import wiring
+from infra.epochs import EpochMemory
+from infra.settings import Settings
+from infra.store.migrate import Schema
+
+SAY_SO = "if it was restored from a backup, say so by `promigence-server restored`"
+
+
+def gone_back(settings: Settings, schema: Schema) -> str | None:
+    """What shows it, in words; None if nothing does. A database from before there were epochs shows nothing."""
+    if schema.expand:
+        return None
+    seen = EpochMemory(settings.dir).read()
+    with wiring.control(settings) as control:
+        now = control.ports.deployments.now()
+        ahead, heard_of = control.ports.deployments.ahead()
+    if seen is not None and course(seen, now) is Course.WENT_BACK:
+        return f"{told((seen.epoch, seen.beat))} is remembered here, the database is at {told((now.epoch, now.beat))}"
+    if ahead:
+        return (
+            f"{ahead} of {heard_of} hosts that are heard of remember more than the database knows"
+        )
+    return None
+
+
+def refuse_gone_back(settings: Settings, schema: Schema) -> None:
+    """Raises Conflict(database_went_back)."""
+    shown = gone_back(settings, schema)
+    if shown is not None:
+        raise Conflict("database_went_back", f"{shown}; {SAY_SO}")
