@@ -1,0 +1,89 @@
+# Redis rings the bells; the truth is in the rows. So nothing of it is backed up, and all of it may be lost.
+
+locals {
+  name = "promigence-${var.deployment}"
+  tags = { "promigence:deployment" = var.deployment }
+  port = 6379
+}
+
+resource "aws_elasticache_subnet_group" "this" {
+  name       = local.name
+  subnet_ids = var.subnet_ids
+  tags       = local.tags
+}
+
+resource "aws_elasticache_parameter_group" "this" {
+  name        = local.name
+  family      = "valkey7"
+  description = "A full Redis refuses a bell aloud and forgets none"
+  tags        = local.tags
+
+  parameter {
+    name  = "maxmemory-policy"
+    value = "noeviction"
+  }
+}
+
+# Whoever gives no name is `default`, and it is off.
+resource "aws_elasticache_user" "default" {
+  user_id              = "${local.name}-default"
+  user_name            = "default"
+  engine               = "valkey"
+  access_string        = "off resetkeys resetchannels -@all"
+  passwords_wo         = var.default_password
+  passwords_wo_version = var.password_version
+  tags                 = local.tags
+}
+
+# API, billing worker and Flower. Without @dangerous it cannot empty Redis, stop it or listen to what others say to it.
+resource "aws_elasticache_user" "control" {
+  user_id              = "${local.name}-control"
+  user_name            = "promigence-control"
+  engine               = "valkey"
+  access_string        = "on ~* &* +@all -@dangerous +info +keys"
+  passwords_wo         = var.password
+  passwords_wo_version = var.password_version
+  tags                 = local.tags
+}
+
+resource "aws_elasticache_user_group" "this" {
+  user_group_id = local.name
+  engine        = "valkey"
+  user_ids      = [aws_elasticache_user.default.user_id, aws_elasticache_user.control.user_id]
+  tags          = local.tags
+
+  lifecycle {
+    # Each host has a user of its own, which the billing worker puts into the group when the instance comes, and takes out.
+    ignore_changes = [user_ids]
+  }
+}
+
+resource "aws_elasticache_replication_group" "this" {
+  replication_group_id = local.name
+  description          = "Bells of Promigence ${var.deployment}"
+  engine               = "valkey"
+  engine_version       = var.engine_version
+  node_type            = var.node_type
+  port                 = local.port
+  parameter_group_name = aws_elasticache_parameter_group.this.name
+
+  num_cache_clusters         = 1 + var.replicas
+  automatic_failover_enabled = var.replicas > 0
+  multi_az_enabled           = var.replicas > 0
+
+  subnet_group_name  = aws_elasticache_subnet_group.this.name
+  security_group_ids = [var.security_group_id]
+  user_group_ids     = [aws_elasticache_user_group.this.user_group_id]
+
+  transit_encryption_enabled = true
+  transit_encryption_mode    = "required"
+  at_rest_encryption_enabled = true
+  kms_key_id                 = var.kms_key_arn
+
+  snapshot_retention_limit   = 0
+  auto_minor_version_upgrade = true
+  maintenance_window         = "sun:05:30-sun:06:30"
+  apply_immediately          = false
+
+  tags = local.tags
+}
