@@ -1,13 +1,18 @@
-"""The API as a process, under uvicorn."""
+"""The API as a process, under uvicorn, with an end to every wait for a client."""
 
 from __future__ import annotations
 
+import asyncio
+import resource
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from app.api.limits import Allowances, Pace
 from app.api.main import create_api
 from app.ports import Ports
 from infra import wiring
@@ -16,6 +21,13 @@ from infra.settings import Settings
 
 # A long poll lasts 25 s at most; a client that is cut off asks again.
 DRAIN_S = 3
+# From a connection to a whole head on it; between two requests, KEEP_ALIVE_S.
+HEAD_S = 15.0
+# Longer than balancers keep theirs to us (60 s), so that none sends a request into a connection that we just closed.
+KEEP_ALIVE_S = 75
+HEAD_BYTES = 32 * 1024
+# Of this process's open files, what is not for connections: the database, Redis, files on their way.
+_OTHER_FILES = 512
 
 
 # What goes on beside the serving, over the same ports.
@@ -34,7 +46,47 @@ def run(settings: Settings, beside: Beside = nullcontext) -> None:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            http=Patient,
+            ws="none",
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            limit_concurrency=_connections(settings.api_connections),
+            # Who calls is what such a balancer says; anybody else's word for it counts for nothing.
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=list(settings.trusted_proxies),
         )
+
+
+class Patient(H11Protocol):
+    """uvicorn's protocol with an end to its patience: by itself it waits forever for a head that never ends, and for
+    the rest of a body whose answer it has given.
+    """
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            self._wait_no_more()
+        elif self._waiting is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _wait_no_more(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
 
 
 @contextmanager
@@ -53,13 +105,37 @@ def application(settings: Settings, beside: Beside = nullcontext) -> Iterator[Fa
                 await wakes.aclose()
 
         probes = {"database": lambda: _ask(control.ports), "queue": control.bells.ping}
-        api = create_api(control.ports, wakes, spool=spool, probes=probes)
+        api = create_api(
+            control.ports, wakes, spool=spool, probes=probes, allowances=allowances(settings)
+        )
         api.router.lifespan_context = serving
         control.metrics.watch_rows(control.census)
         if settings.scrape_token is not None:
             # Outermost: neither keys nor envelope are for a scraper.
             api.add_middleware(Guarded, text=control.metrics.text, token=settings.scrape_token)
         yield api
+
+
+def allowances(settings: Settings) -> Allowances:
+    """What the operator grants a key, in each process of the API."""
+    wrong_keys = settings.api_wrong_keys_per_minute
+    return Allowances(
+        requests=Pace(settings.api_requests_per_second, settings.api_requests_burst),
+        wrong_keys=Pace(wrong_keys / 60, wrong_keys),
+        in_flight=settings.api_requests_open,
+        streams=settings.api_streams_open,
+    )
+
+
+def _connections(most: int) -> int:
+    """As many as wanted, or as this process may have files open: without a number left it could accept nobody, nor
+    say so.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard == resource.RLIM_INFINITY:
+        return most
+    return max(1, min(most, hard - _OTHER_FILES))
 
 
 def _ask(ports: Ports) -> None:

@@ -141,6 +141,18 @@ class Settings(BaseSettings):
 
     api_host: str = "127.0.0.1"
     api_port: Port = 8000
+    # Of each key, in each process of the API: requests a second in the long run, and at once after a pause.
+    api_requests_per_second: Count = 500
+    api_requests_burst: Count = 5000
+    # Of each key, open at once: requests (a waiting command is one), and streams of events.
+    api_requests_open: Count = 10_000
+    api_streams_open: Count = 200
+    # Of each client address: then even the lookup is refused, except of keys that opened here before.
+    api_wrong_keys_per_minute: Count = 300
+    # Of all clients together; fewer where the process may not have so many files open.
+    api_connections: Count = 16_384
+    # Load balancers, as addresses or networks, whose X-Forwarded-For says who calls.
+    trusted_proxies: tuple[str, ...] = ()
     flower_host: str = "127.0.0.1"
     flower_port: Port = 5555
     flower_user: str = "promigence"

@@ -21,6 +21,7 @@ CHUNK_BYTES = 1024 * 1024
 SILENCE_S = 60.0
 # And one that sends no more than this a second, once it has had that time.
 SLOWEST_BYTES_S = 16 * 1024
+clock_s = time.monotonic
 
 # How a route that reads its body itself tells of it in the OpenAPI document.
 Bytes = {
@@ -58,17 +59,16 @@ async def _chunks(request: Request) -> AsyncIterator[bytes]:
     """The body in pieces worth a thread's while, with a limit to each silence, and to a drip."""
     pieces = request.stream()
     gathered = bytearray()
-    began, read = time.monotonic(), 0
+    began, read = clock_s(), 0
     while True:
-        late = began + SILENCE_S + read / SLOWEST_BYTES_S
+        left_s = began + SILENCE_S + read / SLOWEST_BYTES_S - clock_s()
+        if left_s <= 0:
+            raise _stalled()
         try:
-            with fail_after(max(0.0, min(SILENCE_S, late - time.monotonic()))):
+            with fail_after(min(SILENCE_S, left_s)):
                 piece = await anext(pieces, None)
         except TimeoutError:
-            raise BadRequest(
-                "upload_stalled",
-                f"it came too slowly, or not at all for {SILENCE_S:.0f} s; send it again",
-            ) from None
+            raise _stalled() from None
         if piece is None:
             break
         gathered += piece
@@ -77,6 +77,11 @@ async def _chunks(request: Request) -> AsyncIterator[bytes]:
             yield bytes(gathered)
             gathered.clear()
     yield bytes(gathered)
+
+
+def _stalled() -> BadRequest:
+    too_slow = f"it came too slowly, or not at all for {SILENCE_S:.0f} s; send it again"
+    return BadRequest("upload_stalled", too_slow)
 
 
 async def _read(context: Context, source: BinaryIO) -> AsyncIterator[bytes]:

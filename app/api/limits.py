@@ -62,7 +62,8 @@ class Buckets:
 
     def __init__(self, pace: Pace, remembered: int = _REMEMBERED) -> None:
         self._interval_s = 1.0 / pace.per_second
-        self._tolerance_s = (pace.burst - 1) * self._interval_s
+        # A millionth of a request: sums of fractions of a second are not exact.
+        self._tolerance_s = (pace.burst - 1 + 1e-6) * self._interval_s
         self._remembered = remembered
         self._due: dict[str, float] = {}
 
