@@ -61,7 +61,6 @@ class Presence:
                 boot_id=process.boot_id,
                 pid=process.pid,
                 started_ticks=process.started_ticks,
-                version=version("promigence-server"),
                 version=release(),
                 revision=known_revision(),
             )
