@@ -84,6 +84,8 @@ def main() -> int:
     given = _given()
     began_s = time.monotonic()
     place = Path(tempfile.mkdtemp(prefix="promigence-upgrade-", dir=PLACE))
+    # Processes of other users, such as a machine's, pass through to the code that is installed there.
+    place.chmod(0o711)
     seen = Seen()
     try:
         installation = made(place / "installed", given.old)
@@ -203,9 +205,7 @@ def _old_on_new_schema(stage: Stage, seen: Seen) -> None:
 def _begin_upgrade(stage: Stage) -> subprocess.Popen[str]:
     stage.installation.install("new")
     words = ("upgrade", "--json", "--dir", str(stage.directory))
-    return subprocess.Popen(
-        stage.installation.server(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return stage.installation.begin(*words)
 
 
 def _end_upgrade(upgrading: subprocess.Popen[str], seen: Seen) -> list[dict[str, Any]]:

@@ -57,12 +57,22 @@ class Installation:
         """What it prints. Raises subprocess.CalledProcessError with what it complained of."""
         return subprocess.run(
             self.server(*words, release=release),
-            env={**os.environ, **(environment or {})},
+            env=_environment() | dict(environment or {}),
             capture_output=True,
             text=True,
             check=True,
             timeout=COMMAND_S,
         ).stdout
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """By the installed release, beside whatever its caller does; what it prints can be read."""
+        return subprocess.Popen(
+            self.server(*words),
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
 
 def made(directory: Path, before: str) -> Installation:
@@ -81,6 +91,11 @@ def made(directory: Path, before: str) -> Installation:
     (site / "release.pth").write_text(f"{code}\n{code / 'sdk'}\n{libraries}\n")
     installation.install("old")
     return installation
+
+
+def _environment() -> dict[str, str]:
+    """Of commands: which code they import is said by what is installed alone."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def _unpack(commit: str, into: Path) -> None:
