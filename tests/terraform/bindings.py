@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -11,9 +12,10 @@ import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
-from tests.terraform import schema, wire
+from tests.terraform import schema
 from tests.terraform.schema import Block
 
 HERE = Path(__file__).parent
@@ -21,6 +23,8 @@ REQUIREMENTS = HERE / "requirements.txt"
 # A download of 71 MB; on a slow line it is had at the second try.
 FETCH_SECONDS = 280
 KINDS = {"resource": "", "data": "data-aws-", "ephemeral": "ephemeral-aws-"}
+# By kind, one of those, and name, as in aws_vpc; the provider's own configuration is (provider, aws).
+Types = dict[str, dict[str, Block]]
 IN_USE = re.compile(r'^(resource|data|ephemeral)\s+"aws_(\w+)"', re.MULTILINE)
 
 
@@ -28,8 +32,8 @@ class Unavailable(Exception):
     """The package cannot be had here; says why."""
 
 
-def schema_of(modules: Path, cache: Path, requirements: Path = REQUIREMENTS) -> bytes:
-    """The provider's schema, as on the wire, for all types that files below `modules` use. Kept in `cache`.
+def types_of(modules: Path, cache: Path, requirements: Path = REQUIREMENTS) -> Types:
+    """The provider's schema for itself and all types that files below `modules` use. Kept in `cache`.
 
     A type that the provider does not have is left out: Terraform itself then says where it is used.
 
@@ -39,17 +43,20 @@ def schema_of(modules: Path, cache: Path, requirements: Path = REQUIREMENTS) -> 
     used = frozenset(
         found for path in modules.rglob("*.tf") for found in IN_USE.findall(path.read_text())
     )
-    sources = (requirements, Path(schema.__file__), Path(wire.__file__), Path(__file__))
+    sources = (requirements, Path(schema.__file__), Path(__file__))
     of = repr(sorted(used)).encode() + b"".join(path.read_bytes() for path in sources)
-    kept = cache / f"schema-{hashlib.sha256(of).hexdigest()[:16]}"
+    kept = cache / f"schema-{hashlib.sha256(of).hexdigest()[:16]}.json"
     cache.mkdir(parents=True, exist_ok=True)
     with _alone(cache / "lock"):
         if not kept.exists():
-            content = _schema(used, _wheel(cache, requirements))
+            read = _read(used, _wheel(cache, requirements))
             for old in cache.glob("schema-*"):
                 old.unlink()
-            kept.write_bytes(content)
-        return kept.read_bytes()
+            kept.write_text(json.dumps(read, default=asdict))
+        return {
+            kind: {name: schema.load(block) for name, block in blocks.items()}
+            for kind, blocks in json.loads(kept.read_text()).items()
+        }
 
 
 @contextmanager
@@ -95,17 +102,16 @@ def _fetch(folder: Path, requirements: Path) -> None:
         ) from error
 
 
-def _schema(used: frozenset[tuple[str, str]], wheel: Path) -> bytes:
+def _read(used: frozenset[tuple[str, str]], wheel: Path) -> Types:
     folders = {
         f"{KINDS[kind]}{name.replace('_', '-')}": (kind, f"aws_{name}") for kind, name in used
     }
-    blocks: dict[str, dict[str, Block]] = {kind: {} for kind in KINDS}
+    types: Types = {kind: {} for kind in KINDS}
     bindings = dict(_bindings(wheel, {"provider", *folders}))
     for folder, (kind, name) in folders.items():
         if folder in bindings:
-            blocks[kind][name] = schema.read(bindings[folder])
-    provider = schema.read_provider(bindings["provider"])
-    return wire.provider_schema(provider, blocks["resource"], blocks["data"], blocks["ephemeral"])
+            types[kind][name] = schema.read(bindings[folder])
+    return types | {"provider": {"aws": schema.read_provider(bindings["provider"])}}
 
 
 def _bindings(wheel: Path, folders: set[str]) -> Iterator[tuple[str, str]]:

@@ -11,22 +11,28 @@ from typing import NoReturn
 
 import pytest
 
-from tests.terraform import bindings, program, stub
+from tests.terraform import bindings, program, stub, wire
+from tests.terraform.account import Account
 from tests.terraform.folders import ROOT
 
 CACHE = ROOT / ".promigence" / "terraform"
 
 
 @pytest.fixture(scope="session")
-def schema() -> bytes:
+def types() -> bindings.Types:
     try:
-        return bindings.schema_of(ROOT / "terraform", CACHE)
+        return bindings.types_of(ROOT / "terraform", CACHE)
     except bindings.Unavailable as error:
         unavailable(f"the aws provider's schema cannot be had: {error}")
 
 
 @pytest.fixture(scope="session")
-def terraform(schema: bytes) -> Iterator[program.Terraform]:
+def account(types: bindings.Types) -> Account:
+    return Account(types)
+
+
+@pytest.fixture(scope="session")
+def terraform(types: bindings.Types, account: Account) -> Iterator[program.Terraform]:
     binary = program.find()
     if binary is None:
         unavailable(
@@ -35,7 +41,7 @@ def terraform(schema: bytes) -> Iterator[program.Terraform]:
     # Not pytest's own: the path of a socket has at most 107 letters.
     with tempfile.TemporaryDirectory(prefix="terraform-") as scratch:
         socket = Path(scratch) / "provider"
-        with stub.serving(schema, socket, answers={}) as providers:
+        with stub.serving(wire.provider_schema(types), socket, account.answers()) as providers:
             yield program.Terraform(binary, Path(scratch), providers)
 
 

@@ -15,8 +15,9 @@ compute it, an attribute of objects, which Terraform takes in the form of blocks
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 # As Terraform writes types in JSON: "string", ["list", "string"], ["object", {"name": "string"}].
 Type = str | list["Type | dict[str, Type]"]
@@ -54,6 +55,16 @@ class Block:
 
 class UnreadableBindings(Exception):
     """The bindings are not written as this module reads them."""
+
+
+def load(block: Mapping[str, Any]) -> Block:
+    """A block from what `dataclasses.asdict` made of it."""
+    return Block(
+        attributes=tuple(Attribute(**each) for each in block["attributes"]),
+        blocks=tuple(
+            NestedBlock(**each | {"block": load(each["block"])}) for each in block["blocks"]
+        ),
+    )
 
 
 def read(javascript: str) -> Block:

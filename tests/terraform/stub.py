@@ -1,4 +1,4 @@
-"""A provider that has a schema and does nothing: enough to validate against, and for Terraform's own mocks."""
+"""A provider, served to Terraform: a schema, and answers to what it is asked. Validation and mocks need none."""
 
 from __future__ import annotations
 

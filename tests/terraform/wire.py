@@ -7,31 +7,37 @@ protocol are older than write-only arguments and ephemeral resources. Field numb
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tests.terraform.schema import Attribute, Block, NestedBlock
 
 NESTINGS = {"single": 1, "list": 2, "set": 3, "map": 4}
 
 
-def provider_schema(
-    provider: Block,
-    resources: Mapping[str, Block],
-    data: Mapping[str, Block],
-    ephemerals: Mapping[str, Block],
-) -> bytes:
-    """`GetProviderSchema.Response`."""
-    kinds = ((2, resources), (3, data), (8, ephemerals))
-    types = b"".join(
+def provider_schema(types: Mapping[str, Mapping[str, Block]]) -> bytes:
+    """`GetProviderSchema.Response`, of types by kind and name, as bindings.Types says."""
+    kinds = ((2, types["resource"]), (3, types["data"]), (8, types["ephemeral"]))
+    encoded = b"".join(
         message(field, text(1, name) + message(2, _schema(block)))
         for field, blocks in kinds
         for name, block in blocks.items()
     )
-    return message(1, _schema(provider)) + types
+    return message(1, _schema(types["provider"]["aws"])) + encoded
 
 
 def message(field: int, content: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def fields(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a message that are messages, texts or bytes; numbers are passed over."""
+    place = 0
+    while place < len(content):
+        tag, place = _read_varint(content, place)
+        size, place = _read_varint(content, place)
+        if tag & 7 == 2:
+            yield tag >> 3, content[place : place + size]
+            place += size
 
 
 def text(field: int, value: str) -> bytes:
@@ -78,3 +84,13 @@ def _number(field: int, value: int) -> bytes:
 def _varint(value: int) -> bytes:
     low, rest = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def _read_varint(content: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place

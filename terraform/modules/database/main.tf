@@ -22,6 +22,10 @@ locals {
   }
 }
 
+ephemeral "aws_secretsmanager_secret_version" "passwords" {
+  secret_id = var.passwords_secret_id
+}
+
 resource "aws_db_subnet_group" "this" {
   name       = local.name
   subnet_ids = var.subnet_ids
@@ -69,7 +73,7 @@ resource "aws_db_instance" "this" {
 
   db_name             = "promigence"
   username            = "promigence"
-  password_wo         = var.password
+  password_wo         = jsondecode(ephemeral.aws_secretsmanager_secret_version.passwords.secret_string).database
   password_wo_version = var.password_version
 
   multi_az               = var.standby

@@ -33,11 +33,9 @@ variable "security_group_id" {
   type        = string
 }
 
-variable "password" {
-  description = "Password of the owner's login. Written to the database and nowhere else: it is in no state and no plan."
+variable "passwords_secret_id" {
+  description = "The secret with the deployment's passwords. Its value goes from there to the store, and into no state and no plan."
   type        = string
-  sensitive   = true
-  ephemeral   = true
 }
 
 variable "password_version" {

@@ -4,6 +4,12 @@ locals {
   name = "promigence-${var.deployment}"
   tags = { "promigence:deployment" = var.deployment }
   port = 6379
+
+  passwords = jsondecode(ephemeral.aws_secretsmanager_secret_version.passwords.secret_string)
+}
+
+ephemeral "aws_secretsmanager_secret_version" "passwords" {
+  secret_id = var.passwords_secret_id
 }
 
 resource "aws_elasticache_subnet_group" "this" {
@@ -24,13 +30,13 @@ resource "aws_elasticache_parameter_group" "this" {
   }
 }
 
-# Whoever gives no name is `default`, and it is off.
+# Whoever gives no name is `default`, and it is off; ElastiCache wants a password of it all the same.
 resource "aws_elasticache_user" "default" {
   user_id              = "${local.name}-default"
   user_name            = "default"
   engine               = "valkey"
   access_string        = "off resetkeys resetchannels -@all"
-  passwords_wo         = var.default_password
+  passwords_wo         = local.passwords.redis_default
   passwords_wo_version = var.password_version
   tags                 = local.tags
 }
@@ -41,7 +47,7 @@ resource "aws_elasticache_user" "control" {
   user_name            = "promigence-control"
   engine               = "valkey"
   access_string        = "on ~* &* +@all -@dangerous +info +keys"
-  passwords_wo         = var.password
+  passwords_wo         = local.passwords.redis
   passwords_wo_version = var.password_version
   tags                 = local.tags
 }

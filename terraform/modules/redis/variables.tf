@@ -33,23 +33,9 @@ variable "security_group_id" {
   type        = string
 }
 
-variable "password" {
-  description = "Password of the control plane's login. In no state and no plan."
+variable "passwords_secret_id" {
+  description = "The secret with the deployment's passwords. Its value goes from there to the store, and into no state and no plan."
   type        = string
-  sensitive   = true
-  ephemeral   = true
-
-  validation {
-    condition     = length(var.password) >= 16 && length(var.password) <= 128
-    error_message = "16 to 128 letters, or ElastiCache refuses it."
-  }
-}
-
-variable "default_password" {
-  description = "Password of the login `default`, which is off; ElastiCache wants one all the same, and nobody keeps it."
-  type        = string
-  sensitive   = true
-  ephemeral   = true
 }
 
 variable "password_version" {

@@ -1,12 +1,18 @@
-mock_provider "aws" {}
+# Not mocked: a mock has no ephemeral resources, and the passwords are read by one.
+
+run "passwords" {
+  module {
+    source = "./tests/passwords"
+  }
+}
 
 variables {
-  deployment        = "trial"
-  kms_key_arn       = "arn:aws:kms:us-east-1:111122223333:key/00000000-0000-0000-0000-000000000000"
-  subnet_ids        = ["subnet-a", "subnet-b"]
-  security_group_id = "sg-database"
-  password          = "a-password-of-the-test"
-  password_version  = 1
+  deployment          = "trial"
+  kms_key_arn         = "arn:aws:kms:us-east-1:111122223333:key/00000000-0000-0000-0000-000000000000"
+  subnet_ids          = ["subnet-a", "subnet-b"]
+  security_group_id   = "sg-database"
+  password_version    = 1
+  passwords_secret_id = "passwords"
 }
 
 run "production_by_default" {
@@ -66,7 +72,7 @@ run "a_log_that_ends" {
 
 run "the_password_stays_out_of_the_state" {
   assert {
-    condition     = aws_db_instance.this.password == null && aws_db_instance.this.password_wo == null
+    condition     = aws_db_instance.this.password == null && aws_db_instance.this.password_wo == null && aws_db_instance.this.password_wo_version == 1
     error_message = "The password is in the state."
   }
 }

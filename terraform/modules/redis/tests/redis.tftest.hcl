@@ -1,13 +1,18 @@
-mock_provider "aws" {}
+# Not mocked: a mock has no ephemeral resources, and the passwords are read by one.
+
+run "passwords" {
+  module {
+    source = "./tests/passwords"
+  }
+}
 
 variables {
-  deployment        = "trial"
-  kms_key_arn       = "arn:aws:kms:us-east-1:111122223333:key/00000000-0000-0000-0000-000000000000"
-  subnet_ids        = ["subnet-a", "subnet-b"]
-  security_group_id = "sg-redis"
-  password          = "a-password-of-the-test"
-  default_password  = "another-password-of-the-test"
-  password_version  = 1
+  deployment          = "trial"
+  kms_key_arn         = "arn:aws:kms:us-east-1:111122223333:key/00000000-0000-0000-0000-000000000000"
+  subnet_ids          = ["subnet-a", "subnet-b"]
+  security_group_id   = "sg-redis"
+  password_version    = 1
+  passwords_secret_id = "passwords"
 }
 
 run "encrypted_and_closed" {
@@ -71,14 +76,5 @@ run "a_trial_has_one_node" {
   assert {
     condition     = aws_elasticache_replication_group.this.num_cache_clusters == 1 && !aws_elasticache_replication_group.this.automatic_failover_enabled
     error_message = "One node cannot fail over."
-  }
-}
-
-run "a_short_password_is_refused" {
-  command         = plan
-  expect_failures = [var.password]
-
-  variables {
-    password = "short"
   }
 }
