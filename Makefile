@@ -1,6 +1,6 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check check-terraform test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once rehearsal up down bench lock clean
+.PHONY: help setup venv check check-terraform test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once fuzz audit rehearsal up down bench lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -60,6 +60,9 @@ drill-faults: setup ## cause every kind of failure for real; ONLY='egress-*', QU
 
 drill-once: setup ## kill the worker at its worst moments under commands that are counted outside; COMMANDS=50, KILLS=6, JSON=1
 	@$(PYTHON) -m drills.once $(if $(COMMANDS),--commands $(COMMANDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(JSON),--json)
+
+fuzz: venv ## make what guests say hostile, each parser for its share of MINUTES=10; ONLY=request, JSON=1
+	@$(PYTHON) -m drills.fuzz --minutes $(or $(MINUTES),10) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json)
 
 rehearsal: setup ## the whole path on AWS, on this machine: three hosts, one lost in mid-step; QUICK=1, JSON=1
 	@$(PYTHON) -m drills.rehearsal $(if $(QUICK),--quick) $(if $(JSON),--json)

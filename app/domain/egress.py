@@ -14,6 +14,7 @@ from app.errors import BadRequest, Forbidden
 
 # What a proxy's line says of a target that nobody allowed: no fault of anybody's.
 REFUSED = "refused"
+_PORT = re.compile(r"[0-9]{1,5}")
 _NAME = re.compile(r"(?!.*\.\.)[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?", re.ASCII)
 
 
@@ -36,7 +37,7 @@ def host_and_port(target: str) -> tuple[str, int]:
     Raises BadRequest(bad_egress): only whole names and addresses are targets, with a port from 1 to 65535.
     """
     host, port = _split(target)
-    if not (port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= 65535):
+    if not (_PORT.fullmatch(port) and 1 <= int(port) <= 65535):
         raise _bad(target)
     if not _NAME.fullmatch(host) and _address(host) is None:
         raise _bad(target)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from app.domain.egress import host_and_port
 from app.errors import BadRequest
@@ -13,8 +12,13 @@ from app.errors import BadRequest
 HEAD_LIMIT = 16 * 1024
 _READ_BYTES = 65536
 _LINE_LIMIT = 1024
-_REQUEST_LINE = re.compile(r"([A-Z]{1,20}) (\S{1,8000}) HTTP/1\.[01]")
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
+_REQUEST_LINE = re.compile(r"([A-Z]{1,20}) ([!-~\x80-\xff]{1,8000}) HTTP/1\.[01]")
+# No control character in a value: some servers take a bare carriage return for the end of a line.
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+_URL = re.compile(
+    r"(?i:http)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(#.*)?"
+)
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(;[^\r\n]*)?\r\n")
 # They speak of one connection only, and this one is not the target's.
@@ -178,7 +182,7 @@ def _rewritten(first: str, authority: str, headers: list[tuple[str, str]]) -> by
 
 
 def _absolute(where: str) -> tuple[str, str, str]:
-    """An absolute URL as (`host:port`, path with query, authority as it was written)."""
+    """An absolute URL as (`host:port`, path with query, the target's own name for its Host)."""
     scheme, separator, _ = where.partition("://")
     if not separator:
         raise RequestRefusedError(400, "this is a proxy: ask for http://host/path, or CONNECT")
@@ -186,16 +190,13 @@ def _absolute(where: str) -> tuple[str, str, str]:
         raise RequestRefusedError(
             501, "only http:// is fetched here; use CONNECT for anything else"
         )
-    try:
-        parts = urlsplit(where)
-        port = parts.port or 80
-    except ValueError as error:
-        raise RequestRefusedError(400, "the URL is not sound") from error
-    if "@" in parts.netloc or not parts.hostname:
+    parts = _URL.fullmatch(where)
+    if parts is None:
         raise RequestRefusedError(400, "the URL is not sound")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return _target(f"{host}:{port}"), path, parts.netloc
+    host, port, path, query = parts.group("host", "port", "path", "query")
+    # The target's name is made of what was read, and of nothing else that stood around it.
+    authority = host.lower() + (f":{port}" if port else "")
+    return _target(f"{host.lower()}:{port or 80}"), (path or "/") + (query or ""), authority
 
 
 def _target(text: str) -> str:

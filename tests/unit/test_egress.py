@@ -61,6 +61,8 @@ def test_the_first_target_that_is_not_allowed_is_the_one_named() -> None:
         "policy.internal:",
         "policy.internal:0",
         "policy.internal:65536",
+        # Found by fuzzing: zeros in front hid what came after them.
+        "policy.internal:0239618",
         "policy.internal:8e1",
         "policy.internal:\u0661",
         "policy.internal:80:90",
