@@ -42,8 +42,8 @@ class Policy(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, hidden_tests: str, slow_index: int | None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, hidden_tests: str, slow_index: int | None, host: str) -> None:
+        super().__init__((host, 0), _Handler)
         self.hidden_tests = hidden_tests
         self.slow_index = slow_index
         self.slow_asked = threading.Event()
@@ -52,7 +52,7 @@ class Policy(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """As an egress rule has it: host:port."""
-        return f"127.0.0.1:{self.server_port}"
+        return f"{self.server_address[0]!s}:{self.server_port}"
 
     def patch_for(self, fork_index: int) -> str:
         """The patch of this fork; the slow one's comes late, or when the server closes."""
@@ -63,9 +63,11 @@ class Policy(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(hidden_tests: str, slow_index: int | None = SLOW_INDEX) -> Iterator[Policy]:
-    """Serve on a free port of the loopback until the block is left. `hidden_tests` is their source."""
-    with Policy(hidden_tests, slow_index) as policy:
+def serving(
+    hidden_tests: str, slow_index: int | None = SLOW_INDEX, host: str = "127.0.0.1"
+) -> Iterator[Policy]:
+    """Serve on a free port of an address of this machine until the block is left. `hidden_tests` is their source."""
+    with Policy(hidden_tests, slow_index, host) as policy:
         thread = threading.Thread(target=policy.serve_forever, kwargs={"poll_interval": 0.1})
         thread.start()
         try:

@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from app.domain.census import Census
+from app.domain.money import NS_PER_HOUR
 from app.domain.placement import Policy
 from app.errors import Unavailable
 from app.ports import Bundles, Cloud, GuestEvents, HostPorts, Images, Ports
 from app.ports.bundle import Limits
+from app.ports.census import Censuses
 from app.ports.leaks import RowLeaks, Traces
 from infra.aws.blobs import S3Blobs
 from infra.aws.ec2 import Ec2Cloud
@@ -33,7 +34,7 @@ from infra.fakes.guest import FakeGuest
 from infra.fakes.machines import FakeBundles, FakeImages, FakeMachines
 from infra.fakes.world import TICK_S, World
 from infra.guest import SshGuest
-from infra.image.images import LocalImages
+from infra.image.images import LocalImages, ReleaseImages
 from infra.leaks.host import HostTraces
 from infra.leaks.queue import QueueTraces
 from infra.metrics import Metrics, served
@@ -60,7 +61,7 @@ class Control:
     rows: RowLeaks
     queue: QueueTraces
     metrics: Metrics
-    census: Callable[[], Census]
+    census: Censuses
     uploads: Traces | None = None
 
 
@@ -136,6 +137,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
                 max_forks_per_run=settings.max_forks_per_run,
                 egress=settings.egress_allow,
                 placement=Policy(settings.placement),
+                restored_grace_ns=settings.restored_grace_days * 24 * NS_PER_HOUR,
             ),
             measures=metrics,
             cloud=_cloud(settings),
@@ -144,7 +146,7 @@ def control(settings: Settings, component: str = "command") -> Iterator[Control]
         queue = QueueTraces(redis_url(settings.broker_url), OF_ONE)
         opened.callback(queue.close)
         uploads = blobs if isinstance(blobs, S3Blobs) else None
-        yield Control(ports, bells, store.leaks, queue, metrics, store.census.take, uploads)
+        yield Control(ports, bells, store.leaks, queue, metrics, store.census, uploads)
 
 
 @contextmanager
@@ -355,6 +357,8 @@ def _account(settings: Settings) -> Account:
 def _images(settings: Settings) -> Images:
     if settings.machines == "fake":
         return FakeImages("debian-12")
+    if "worker" not in settings.parts:
+        return ReleaseImages()
     return LocalImages(settings.products / "images", settings.products / "guest")
 
 

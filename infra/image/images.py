@@ -53,6 +53,21 @@ class LocalImages:
         return self.images / recipe.name / recipe.address / "root.img"
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseImages:
+    """The images of this release, where none is built: for a control plane whose hosts are elsewhere, and have them."""
+
+    recipes: Mapping[str, Recipe] = field(default_factory=lambda: RECIPES)
+
+    def names(self) -> tuple[str, ...]:
+        """What set-up builds on every host."""
+        return tuple(sorted(self.recipes))
+
+    def boot_image(self, name: str) -> BootImage:
+        """Raises BadRequest(unknown_image): nothing boots here."""
+        raise BadRequest("unknown_image", f"{name!r} is on hosts; this process has no images")
+
+
 def _content(path: Path) -> str:
     """The sha256 of a file; of one that is missing, a word that says so: who boots it says the rest."""
     try:

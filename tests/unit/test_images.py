@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from app.errors import BadRequest
+from infra import wiring
 from infra.image.build import mmdebstrap_argv
 from infra.image.disk import BLOCK_BYTES, disk_size_mib, tree_bytes
 from infra.image.images import LocalImages
 from infra.image.recipes import DEBIAN_12, RECIPES
+from infra.settings import Settings
 
 
 def test_the_address_changes_with_the_recipe() -> None:
@@ -83,6 +85,16 @@ def test_what_a_boot_image_is_made_of_is_told_by_content(tmp_path: Path) -> None
     disk.write_text("newer packages")
     after = dict(images.boot_image("busybox").made_of)
     assert after == {**before, "image": hashlib.sha256(b"newer packages").hexdigest()}
+
+
+def test_a_control_plane_without_images_knows_those_that_its_hosts_have(tmp_path: Path) -> None:
+    apart = Settings(dir=tmp_path, products=tmp_path, parts=("api",))
+    with wiring.control(apart) as control:
+        assert control.ports.images.names() == ("busybox", "debian-12")
+        with pytest.raises(BadRequest, match="on hosts"):
+            control.ports.images.boot_image("busybox")
+    with wiring.control(Settings(dir=tmp_path, products=tmp_path)) as control:
+        assert control.ports.images.names() == ()
 
 
 def test_an_unknown_image_is_refused_with_the_names_there_are(tmp_path: Path) -> None:

@@ -1,0 +1,152 @@
+"""What outlives what: a worker that is killed or replaced leaves its machines to the next; a container ends them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from drills.compose.engine import Deployment
+from promigence import Promigence
+from promigence.types import Report
+
+FORKS, CAP_USD = 3, 0.5
+# Longer than a worker takes to be started again and to adopt what it finds, on two cores that emulate.
+BUSY_S = 40
+FINAL_WITHIN_S, RUNNING_WITHIN_S, BACK_WITHIN_S, TOLD_WITHIN_S = 240.0, 180.0, 90.0, 180.0
+WORD = "collected"
+_LOOK_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`facts` are figures for who reads them; `wrong` has a sentence for each thing that is not as it should be."""
+
+    facts: dict[str, Any]
+    wrong: list[str]
+
+
+def worker_killed(here: Deployment, client: Promigence) -> Seen:
+    """SIGKILL to the worker's process, as a crash."""
+
+    def kill(pid: int) -> None:
+        here.inside("host", "sh", "-c", f"kill -KILL {pid}")
+
+    return _machines_outlive(here, client, kill, "killed worker")
+
+
+def worker_replaced(here: Deployment, client: Promigence) -> Seen:
+    """A drain, as an upgrade does it: the next worker starts beside the one that ends what it holds."""
+
+    def drain(_pid: int) -> None:
+        here.inside("host", "promigence-server", "host", "drain")
+
+    return _machines_outlive(here, client, drain, "drained worker")
+
+
+def container_killed(here: Deployment, client: Promigence) -> Seen:
+    """SIGKILL to the container's first process, with which all of its machines end; then it is started again."""
+
+    def kill() -> None:
+        here.docker("kill", here.container("host"))
+
+    return _rows_say_so(here, client, kill, "killed container")
+
+
+def container_stopped(here: Deployment, client: Promigence) -> Seen:
+    """`docker compose stop host`: the supervisor ends the machines, and says so before it goes."""
+
+    def stop() -> None:
+        here.compose("stop", "host", within_s=120.0)
+
+    return _rows_say_so(here, client, stop, "stopped container")
+
+
+def _machines_outlive(
+    here: Deployment, client: Promigence, end: Callable[[int], None], what: str
+) -> Seen:
+    run_id = _running(client, f"sleep {BUSY_S}; echo {WORD}")
+    before, worker = _machines(here, run_id), _worker(here)
+    assert worker is not None
+    ended_at = time.monotonic()
+    end(worker)
+    until(lambda: _worker(here) not in (None, worker), BACK_WITHIN_S, f"{what}: another worker")
+    back_s = time.monotonic() - ended_at
+    after = _machines(here, run_id)
+    report = client.runs.wait(run_id, FINAL_WITHIN_S)
+    wrong = [
+        *([] if len(before) == FORKS else [f"{what}: {len(before)} machines before, not {FORKS}"]),
+        *([] if before == after else [f"{what}: machines were {before}, and are {after}"]),
+        *_wrong_results(report, what),
+    ]
+    return Seen({"worker_back_seconds": round(back_s, 1), "machines": len(after)}, wrong)
+
+
+def _rows_say_so(here: Deployment, client: Promigence, end: Callable[[], None], what: str) -> Seen:
+    run_id = _running(client, "sleep 3600")
+    container = here.container("host")
+    began = time.monotonic()
+    end()
+    down_s = time.monotonic() - began
+    here.compose("up", "--detach", "--no-deps", "--no-build", "--wait", "host", within_s=120.0)
+    up_s = time.monotonic() - began
+    until(lambda: client.runs.report(run_id)["final"], TOLD_WITHIN_S, f"{what}: rows that say so")
+    told_s = time.monotonic() - began
+    report = client.runs.report(run_id)
+    kinds = sorted({failed["kind"] for failed in report["environment_failures"]})
+    wrong = [
+        *([] if report["totals"]["env_failed"] == FORKS else [f"{what}: {report['totals']}"]),
+        *([] if kinds == ["host_lost"] else [f"{what}: its failures are {kinds}"]),
+        *([] if here.container("host") == container else [f"{what}: another container came back"]),
+        *([f"{what}: a reward"] if any(f["reward"] is not None for f in report["forks"]) else []),
+    ]
+    facts = {"down_seconds": down_s, "up_again_seconds": up_s, "rows_final_seconds": told_s}
+    return Seen({name: round(value, 1) for name, value in facts.items()}, wrong)
+
+
+def _running(client: Promigence, command: str) -> str:
+    """A run whose commands have all begun."""
+    run = client.runs.start(
+        "task-suite", count=FORKS, spend_cap=CAP_USD, verify_each=False, exec={"sh": command}
+    )
+    run_id = run["run_id"]
+
+    def all_run() -> bool:
+        return [fork["state"] for fork in client.runs.forks(run_id)] == ["running"] * FORKS
+
+    until(all_run, RUNNING_WITHIN_S, "commands that run")
+    return run_id
+
+
+def _wrong_results(report: Report, what: str) -> list[str]:
+    wrong = []
+    for fork in report["forks"]:
+        said = fork["stdout_tail"].strip()
+        if fork["outcome"] != "passed" or said != WORD:
+            wrong.append(f"{what}: fork {fork['index']} is {fork['outcome']} and said {said!r}")
+        if fork["attempts"] != 1:
+            wrong.append(f"{what}: fork {fork['index']} took {fork['attempts']} machines")
+    return wrong
+
+
+def _machines(here: Deployment, run_id: str) -> dict[str, int]:
+    """Process ids in the container, by fork."""
+    found = here.server("host", "machines")
+    return {each["fork_id"]: each["pid"] for each in found if each["run_id"] == run_id}
+
+
+def _worker(here: Deployment) -> int | None:
+    """The process id of the worker that works; None while none does."""
+    parts = {part["name"]: part for part in here.server("host", "status")}
+    worker = parts.get("worker")
+    return int(worker["pid"]) if worker is not None and worker["ready"] else None
+
+
+def until(holds: Callable[[], bool], within_s: float, what: str) -> None:
+    """Raises TimeoutError."""
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {within_s:g} s: {what}")
+        time.sleep(_LOOK_S)
