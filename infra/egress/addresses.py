@@ -5,14 +5,23 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-# Addresses behind which clouds keep credentials, and that are not link-local.
-_METADATA = frozenset(
-    ipaddress.ip_address(address)
-    for address in ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200")
+# Where clouds keep credentials and the like, and that is not link-local: AWS, Google, Azure, Alibaba, Oracle.
+_METADATA = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        *("fd00:ec2::/32", "fd20:ce::254/128", "168.63.129.16/32"),
+        *("100.100.100.200/32", "192.0.0.192/32"),
+    )
 )
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 _RESERVED = ipaddress.ip_network("240.0.0.0/4")
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# IPv6 that ends in an IPv4 address: NAT64 of everybody and of a network, SIIT. A translator may stand anywhere.
+_ENDING_IN_IPV4 = tuple(
+    ipaddress.ip_network(network)
+    for network in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")
+)
+# What stands before the IPv4 address of an ISATAP interface, whatever its network (RFC 5214).
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -22,7 +31,7 @@ def refusal(address: Address) -> str | None:
     for each in _embedded(address):
         if each.is_link_local:
             return "a link-local address"
-        if each in _METADATA:
+        if any(each in network for network in _METADATA):
             return "a metadata service"
         if each.is_multicast:
             return "a multicast address"
@@ -38,7 +47,8 @@ def _embedded(address: Address) -> tuple[Address, ...]:
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
     inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64 or int(address) < 2**32:
+    is_isatap = int(address) >> 32 & 0xFFFFFFFF in _ISATAP
+    if is_isatap or int(address) < 2**32 or any(address in each for each in _ENDING_IN_IPV4):
         inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     if address.is_loopback or address.is_unspecified:
         return (address,)

@@ -81,12 +81,13 @@ class EgressProxy:
 
     def serve(self, name: str, stream: Stream, targets: tuple[str, ...]) -> None:
         """Serve one connection of the machine `name` to its end; `targets` are those that it was allowed."""
-        stream.settimeout(_HEAD_TIMEOUT_S)
-        reader, kept = HeadReader(stream.recv), self._kept_of(name)
+        asked_ns = self._boot_ns()
+        heard = _Heard(stream, asked_ns + int(_HEAD_TIMEOUT_S * 1e9), self._boot_ns)
+        reader, kept = HeadReader(heard.recv), self._kept_of(name)
         with closing(stream), suppress(OSError, EOFError):
-            asked_ns = self._boot_ns()
             try:
                 request = reader.read()
+                heard.is_head = False
                 asked_ns = self._boot_ns()
                 _need_allowed(request.target, targets)
                 with kept.dialling:
@@ -181,6 +182,25 @@ class EgressProxy:
         }
         with self._lock:
             (kept.refusals if told.what == REFUSED else kept.faults).append(line)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a machine says: its head before a moment, however it drips; all else in its own time."""
+
+    stream: Stream
+    until_ns: int
+    boot_ns: Callable[[], int]
+    is_head: bool = True
+
+    def recv(self, size: int) -> bytes:
+        """Raises TimeoutError for a head that is late."""
+        if self.is_head:
+            left_s = (self.until_ns - self.boot_ns()) / 1e9
+            if left_s <= 0:
+                raise TimeoutError
+            self.stream.settimeout(left_s)
+        return self.stream.recv(size)
 
 
 def _need_allowed(target: str, targets: tuple[str, ...]) -> None:

@@ -22,7 +22,17 @@ from infra.egress.addresses import is_own, refusal, resolve
         "2002:a9fe:a9fe::1",
         "fe80::1",
         "fd00:ec2::254",
+        "fd00:ec2::23",
         "fd20:ce::254",
+        "192.0.0.192",
+        "64:ff9b:1::169.254.169.254",
+        "64:ff9b:1:dead::a9fe:a9fe",
+        "::ffff:0:169.254.169.254",
+        "2001:db8::5efe:169.254.169.254",
+        "2001:db8::200:5efe:169.254.169.254",
+        "2001:0:a9fe:a9fe::",
+        "2001:0:808:808::5601:5601",
+        "64:ff9b:1::127.0.0.1",
         "100.100.100.200",
         "168.63.129.16",
         "0.0.0.0",  # noqa: S104 - nobody binds it here
@@ -45,7 +55,18 @@ def test_nobody_may_go_there(address: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["10.0.0.7", "192.168.1.1", "8.8.8.8", "2001:4860:4860::8888", "fd00::7", "127.0.0.1", "::1"],
+    [
+        "10.0.0.7",
+        "192.168.1.1",
+        "8.8.8.8",
+        "2001:4860:4860::8888",
+        "fd00::7",
+        "127.0.0.1",
+        "::1",
+        "64:ff9b::8.8.8.8",
+        "2002:808:808::1",
+        "2001:db8::5efe:8.8.8.8",
+    ],
 )
 def test_elsewhere_the_lists_decide(address: str) -> None:
     assert refusal(ipaddress.ip_address(address)) is None
