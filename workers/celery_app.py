@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
-from infra.queue import celery, host_queue, undeclared, worker_queue
+from infra.queue import celery, host_queue, take_questions_only, undeclared, worker_queue
 from infra.settings import Settings
 from workers.liveness import watch
 from workers.presence import Presence
@@ -50,6 +50,7 @@ def work(app: Celery, settings: Settings, bench: Workbench, presence: Presence) 
         # A queue is given up by the loop that reads it.
         presence.on_drain(lambda: sender.call_soon(_take_nothing_new, sender, settings.host_id))
 
+    take_questions_only()
     signals.setup_logging.connect(leave_logging_alone)
     signals.worker_shutting_down.connect(stop_bringing_up)
     signals.worker_ready.connect(listen_for_drain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from app.ids import new_id
+from app.ids import claim_of
 from infra import wiring
 from infra.settings import Settings
 from infra.stack.pulse import Mouth
@@ -27,7 +27,7 @@ def run(settings: Settings, mouth: Mouth | None = None) -> None:
     `mouth` is how a supervisor hears of it. Raises Unavailable when the database is away at the start, or no machine
     can run here.
     """
-    claim = new_id("claim")
+    claim = claim_of(settings.host_id)
     with (
         wiring.control(settings, "worker") as control,
         wiring.scraped(settings, control.metrics, settings.worker_metrics_port),

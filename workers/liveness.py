@@ -59,8 +59,9 @@ class Liveness:
     def _is_away(self) -> bool:
         try:
             self.pulse.ping()
-        except Unavailable:
-            return True
+        except Unavailable as away:
+            # Who is not let in any more begins anew, perhaps with credentials that are.
+            return away.code != "queue_denied"
         return False
 
 

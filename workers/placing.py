@@ -22,7 +22,15 @@ from celery.worker import WorkController, state
 from app.errors import PromigenceError
 from app.flow import place
 from app.ports import Ports
-from infra.queue import CONTROL, CeleryBells, Task, celery, control_queue, undeclared
+from infra.queue import (
+    CONTROL,
+    CeleryBells,
+    Task,
+    celery,
+    control_queue,
+    take_questions_only,
+    undeclared,
+)
 from workers.liveness import EXIT_CODE, PERIOD_S, watch
 from workers.pace import JOIN_S, begun
 
@@ -76,6 +84,7 @@ def _app(ports: Ports, bells: CeleryBells, broker_url: str, own: str) -> Celery:
 
 
 def _worker(app: Celery, name: str) -> WorkController:
+    take_questions_only()
     warnings.simplefilter("ignore", SecurityWarning)
     return WorkController(
         app=app,

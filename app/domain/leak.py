@@ -26,6 +26,7 @@ class LeakKind(StrEnum):
     BLOB = "blob"
     BLOB_REMAINS = "blob_remains"
     REDIS_KEY = "redis_key"
+    HOST_ACCESS = "host_access"
     # Of the cloud account: what is paid for by the month, and rows whose resource is gone.
     CLOUD_VOLUME = "cloud_volume"
     CLOUD_SNAPSHOT = "cloud_snapshot"
@@ -53,6 +54,7 @@ REMEDIES: dict[LeakKind, str] = {
     LeakKind.BLOB: "deleted",
     LeakKind.BLOB_REMAINS: "deleted",
     LeakKind.REDIS_KEY: "given an expiry of a minute",
+    LeakKind.HOST_ACCESS: "shut out of the database and the queue, and its secret deleted",
     LeakKind.CLOUD_VOLUME: "detached and deleted, and its row marked as gone",
     LeakKind.CLOUD_SNAPSHOT: "deleted, and its row marked as gone",
     LeakKind.CLOUD_ROW: "marked as gone",
@@ -74,6 +76,8 @@ GRACE_NS: dict[LeakKind, int] = {
     LeakKind.BLOB: 24 * HOUR_NS,
     LeakKind.BLOB_REMAINS: HOUR_NS,
     LeakKind.BUNDLE_REMAINS: HOUR_NS,
+    # An instance boots, and a host that is away for a while comes back.
+    LeakKind.HOST_ACCESS: HOUR_NS,
     # The billing worker and the hosts come to these every second; they are leaks only where that does not help.
     LeakKind.OVERDUE_ATTEMPT: 60 * NS_PER_SECOND,
     LeakKind.UNSETTLED_BUILD: 2 * HOUR_NS,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.access import HostAccess
+
+
+def _nothing() -> None:
+    """Where a login is there as soon as it was made."""
 
 
 class Logins(Protocol):
@@ -48,3 +54,16 @@ class Secrets(Protocol):
     def list(self) -> tuple[str, ...]:
         """The ids of all hosts for which something is kept, in order."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where hosts have logins of their own, and where each finds its access; `secrets` None: whoever asks hands it on.
+
+    `settle` lets in those whose logins were made since, at a store that takes its time for it.
+    """
+
+    database: Logins
+    queue: Logins
+    secrets: Secrets | None = None
+    settle: Callable[[], None] = _nothing

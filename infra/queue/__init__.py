@@ -9,6 +9,7 @@ from __future__ import annotations
 from infra.queue.address import CONNECT_TIMEOUT_S, redis_url
 from infra.queue.application import celery, undeclared
 from infra.queue.bells import CeleryBells
+from infra.queue.commands import take_questions_only
 from infra.queue.names import CONTROL, OF_ONE, Task, control_queue, host_queue, worker_queue
 from infra.queue.wakes import RedisWakes
 
@@ -23,6 +24,7 @@ __all__ = [
     "control_queue",
     "host_queue",
     "redis_url",
+    "take_questions_only",
     "undeclared",
     "worker_queue",
 ]

@@ -12,7 +12,7 @@ from app.errors import BadRequest
 
 # A publisher that finds Redis away gives up after this: the rows are saved, recovery rings again.
 CONNECT_TIMEOUT_S = 2
-_CHECKED = {"ssl_cert_reqs": "required", "ssl_check_hostname": "true"}
+_CHECKED: dict[str, str | bool] = {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
 _CA = "ssl_ca_certs"
 
 
@@ -32,7 +32,7 @@ def redis_url(broker_url: str) -> str:
     return urlunsplit(parts._replace(query=urlencode(options)))
 
 
-def tls(broker_url: str) -> dict[str, str] | None:
+def tls(broker_url: str) -> dict[str, str | bool] | None:
     """How the certificate is checked, in the words of redis-py and of Celery; None without TLS.
 
     Raises BadRequest(bad_redis_url) where the URL would check less.
@@ -42,7 +42,7 @@ def tls(broker_url: str) -> dict[str, str] | None:
         return None
     asked = {name: value for name, value in parse_qsl(parts.query) if name.startswith("ssl_")}
     authority = asked.pop(_CA, None)
-    if any(_CHECKED.get(name) != value.lower() for name, value in asked.items()):
+    if any(str(_CHECKED.get(name)).lower() != value.lower() for name, value in asked.items()):
         raise BadRequest(
             "bad_redis_url",
             f"of TLS a redis_url may say {_CA} and nothing else: the certificate is always checked",

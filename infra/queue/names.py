@@ -16,7 +16,7 @@ WAKES = "promigence:wake:"
 ALIVE = "promigence:alive:"
 # Where kombu keeps, of each worker, that it takes commands from Flower, and the second set that it keeps of them; a
 # worker that was killed leaves its own there.
-EARS = ("_kombu.binding.celery.pidbox", "_kombu.binding-permanent.celery.pidbox")
+EARS = ("_kombu.binding.celery.pidbox", "_kombu.binding_permanent.celery.pidbox")
 
 
 class Task(StrEnum):

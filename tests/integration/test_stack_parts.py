@@ -4,67 +4,92 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+import httpx2
 import pytest
 
 from infra.settings import load
+from tests.integration.guarded_redis import GuardedRedis, guarded
 from tests.integration.stacks import DEFINITION, Stack, until
-from tests.integration.test_queue import running as redis_running
+
+HOSTS = ("i-0123456789abcdef0", "i-0123456789abcdef1")
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A control plane and hosts, none of them up; what is in the environment tells all where rows are. Each has a user
+    of its own at a Redis that is reached by TLS.
+    """
+
+    control: Stack
+    hosts: tuple[Stack, ...]
+    redis: GuardedRedis
+    monkeypatch: pytest.MonkeyPatch
+
+    def up_control(self) -> None:
+        self._set(REDIS_URL=self.redis.control(), FLOWER_REDIS_URL=self.redis.flower())
+        _up(self.control, "api,billing,flower")
+
+    def up_host(self, number: int) -> str:
+        with closing(self.redis.logins()) as logins:
+            self._set(HOST_ID=HOSTS[number], REDIS_URL=logins.create(HOSTS[number]))
+        self.monkeypatch.delenv("PROMIGENCE_FLOWER_REDIS_URL", raising=False)
+        self._set(WORKER_METRICS_PORT=str(19464 + number))
+        return _up(self.hosts[number], "worker")
+
+    def _set(self, **values: str) -> None:
+        for name, value in values.items():
+            self.monkeypatch.setenv(f"PROMIGENCE_{name}", value)
 
 
 @pytest.fixture
-def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Stack]]:
-    """A control plane and a host, neither up; what is in both environments tells them where rows and bells are."""
-    names = ("control", "host")
-    stacks = {name: Stack(tmp_path / name) for name in names}
-    with TemporaryDirectory(dir="/tmp", prefix="pmg") as folder:
-        socket = Path(folder) / "redis.sock"
-        monkeypatch.setenv("PROMIGENCE_DATABASE_URL", f"sqlite:///{tmp_path}/rows.db")
-        monkeypatch.setenv("PROMIGENCE_REDIS_URL", f"redis+socket://{socket}")
-        monkeypatch.setenv("PROMIGENCE_MACHINES", "fake")
-        with redis_running(socket):
-            try:
-                yield stacks
-            finally:
-                for name in reversed(names):
-                    stacks[name].down()
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
+    monkeypatch.setenv("PROMIGENCE_DATABASE_URL", f"sqlite:///{tmp_path}/rows.db")
+    monkeypatch.setenv("PROMIGENCE_MACHINES", "fake")
+    with guarded(tmp_path) as server:
+        stacks = [Stack(tmp_path / name) for name in ("control", *HOSTS)]
+        try:
+            yield Apart(stacks[0], tuple(stacks[1:]), server, monkeypatch)
+        finally:
+            for stack in reversed(stacks):
+                stack.down()
 
 
-def test_a_host_apart_does_the_work_of_a_control_plane(
-    apart: dict[str, Stack], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    control, host = apart["control"], apart["host"]
-    _up(control, "api,billing,flower")
-    monkeypatch.setenv("PROMIGENCE_HOST_ID", "i-0123456789abcdef0")
-    monkeypatch.setenv("PROMIGENCE_WORKER_METRICS_PORT", "19464")
-    said = _up(host, "worker")
+def test_hosts_apart_do_the_work_of_a_control_plane(apart: Apart) -> None:
+    control, host = apart.control, apart.hosts[0]
+    apart.up_control()
+    said = [apart.up_host(number) for number in range(len(HOSTS))]
 
-    assert "i-0123456789abcdef0" in said
-    seen = {name: stack.status() for name, stack in apart.items()}
-    assert set(seen["control"]) == {"supervisor", "api", "billing", "flower"}
-    assert set(seen["host"]) == {"supervisor", "worker"}
-    assert all(part["ready"] for parts in seen.values() for part in parts.values())
+    assert all(name in words for name, words in zip(HOSTS, said, strict=True))
+    assert set(control.status()) == {"supervisor", "api", "billing", "flower"}
+    assert set(host.status()) == {"supervisor", "worker"}
+    for stack in (control, *apart.hosts):
+        assert all(part["ready"] for part in stack.status().values())
     _check_host_knows_no_secret_of_the_control_plane(host)
     with control.client() as client:
         client.snapshots.build(DEFINITION)
         run = client.runs.start(
-            "task-suite", count=4, spend_cap=1.0, exec={"sh": "sim: print x exit 0"}
+            "task-suite", count=8, spend_cap=1.0, exec={"sh": "sim: print x exit 0"}
         )
-        assert client.runs.wait(run["run_id"], timeout=30)["totals"]["passed"] == 4
+        assert client.runs.wait(run["run_id"], timeout=30)["totals"]["passed"] == 8
         run = client.runs.start(
             "task-suite", count=1, spend_cap=1.0, exec={"sh": "sim: 60s exit 0"}
         )
         until(
             lambda: client.runs.get(run["run_id"])["progress"]["running"] == 1, "a fork that runs"
         )
-        host.down()
+        _check_flower_hears_and_asks_everybody(apart)
+        for stack in apart.hosts:
+            stack.down()
         (fork,) = client.runs.wait(run["run_id"], timeout=30)["forks"]
     assert fork["outcome"] != "passed"
     assert host.leavings() == set()
     assert not host.processes()
     assert control.processes()
+    assert apart.redis.refusals() == []
 
 
 def test_parts_that_could_not_meet_the_others_are_not_started(
@@ -93,3 +118,26 @@ def _check_host_knows_no_secret_of_the_control_plane(host: Stack) -> None:
     assert settings.key_secret is None
     (job,) = json.loads((host.directory / "prometheus.yml").read_text())["scrape_configs"]
     assert [each["targets"] for each in job["static_configs"]] == [["127.0.0.1:19464"]]
+
+
+def _check_flower_hears_and_asks_everybody(apart: Apart) -> None:
+    """By their events, and by what they answer: two hosts, and who places."""
+    url = apart.control.environment()["FLOWER_URL"]
+    with httpx2.Client(base_url=url, timeout=20, trust_env=False) as flower:
+
+        def heard() -> set[str]:
+            return {_whose(name) for name in flower.get("/api/workers?status=1").json()}
+
+        def asked() -> set[str]:
+            told = flower.get("/api/workers?refresh=1").json()
+            return {_whose(name) for name, each in told.items() if each.get("stats")}
+
+        everybody = {*(f"worker.{host_id}" for host_id in HOSTS), "control"}
+        until(lambda: everybody <= heard(), "Flower hears everybody")
+        until(lambda: everybody <= asked(), "everybody answers Flower")
+
+
+def _whose(worker: str) -> str:
+    """`worker.<host id>` of a host's, `control` of the control plane's."""
+    queue = worker.partition("@")[0]
+    return queue.partition(":")[0] if queue.startswith("worker.") else queue.partition(".")[0]

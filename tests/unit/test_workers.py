@@ -211,9 +211,12 @@ class Queue:
     def __init__(self) -> None:
         self.answers = True
         self.away = False
+        self.denies = False
         self.echoes: list[str] = []
 
     def ping(self) -> None:
+        if self.denies:
+            raise Unavailable("queue_denied", "no such user")
         if self.away:
             raise Unavailable("queue_away", "gone")
 
@@ -242,6 +245,15 @@ def test_a_worker_is_deaf_only_while_its_queue_answers_and_it_does_not() -> None
     queue.answers = True
     assert deaf_at(160) == 0
     assert set(queue.echoes) == {"worker.claim_1"}
+
+
+def test_a_worker_whose_login_is_gone_is_as_good_as_deaf() -> None:
+    queue, now = Queue(), [0.0]
+    liveness = Liveness(queue, "worker.claim_1", clock_s=lambda: now[0])
+    queue.answers, queue.denies = False, True
+    now[0] = 125.0
+
+    assert liveness.deaf_for_s() == 125
 
 
 def test_what_guests_say_is_rung_by_machine() -> None:
@@ -306,7 +318,7 @@ def test_the_queue_takes_data_only_and_ties_no_work_to_a_message() -> None:
         ("redis+socket:///run/p/redis.sock?virtual_host=2", "unix:///run/p/redis.sock?db=2"),
         (
             "rediss://u:p%40w@h:1/0",
-            "rediss://u:p%40w@h:1/0?ssl_cert_reqs=required&ssl_check_hostname=true",
+            "rediss://u:p%40w@h:1/0?ssl_cert_reqs=required&ssl_check_hostname=True",
         ),
     ],
 )
@@ -327,7 +339,7 @@ def test_celery_checks_a_certificate_as_we_do() -> None:
     assert conf.broker_url == "rediss://u:p@h:1/0"
     assert conf.broker_use_ssl == {
         "ssl_cert_reqs": "required",
-        "ssl_check_hostname": "true",
+        "ssl_check_hostname": True,
         "ssl_ca_certs": "/a/ca.pem",
     }
 
