@@ -30,6 +30,7 @@ from infra.stack.records import (
     write_identity,
     write_private,
 )
+from workers.noted import noted
 from workers.probes import wait_until_well
 from workers.stack.down import Say, bring_down
 from workers.stack.status import asking, status
@@ -186,10 +187,15 @@ def _fresh_key(settings: Settings) -> str:
         (settings.dir / "promigence.db").touch(mode=0o600)
     wiring.migrate(settings)
     with wiring.control(settings) as control:
-        for key in control.ports.keys.list():
+        ports = control.ports
+        for key in ports.keys.list(PROJECT):
             if key.name == KEY_NAME and key.revoked_ns is None:
-                control.ports.keys.revoke(key.key_id)
-        return control.ports.keys.create(PROJECT, KEY_NAME)[1]
+                with noted(ports, "keys.revoke", PROJECT, key.key_id):
+                    ports.keys.revoke(key.key_id)
+        with noted(ports, "keys.create", PROJECT) as change:
+            key, secret = ports.keys.create(PROJECT, KEY_NAME)
+            change.about(key.key_id, PROJECT)
+    return secret
 
 
 def _start_supervisor(places: Places) -> Process:

@@ -16,7 +16,7 @@ from app.api.schemas.fork import ExecPending, ExecResult
 from app.domain.account import Scope
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Exec, ExecState
-from app.errors import Conflict
+from app.errors import Conflict, NotFound
 from app.flow import hold
 from app.flow._once import Token
 from app.ids import new_id
@@ -60,9 +60,12 @@ async def get_command(
     context: Ctx, project_id: Project, fork_id: Id, exec_id: Id, wait_seconds: Wait = 0
 ) -> dict[str, object] | JSONResponse:
     """A command's end, waited for."""
-    asked = await context.run(
-        context.ports.execs.get, project_id, fork_id, row_id(fork_id, exec_id)
-    )
+    row = row_id(fork_id, exec_id)
+    try:
+        asked = await context.run(context.ports.execs.get, project_id, fork_id, row)
+    except NotFound:
+        # By the id that the call came with, not by the row's.
+        raise NotFound("unknown_exec", f"fork {fork_id} has no command {exec_id}") from None
     return await _answer(context, asked, exec_id, wait_seconds)
 
 
