@@ -109,7 +109,7 @@ def application(settings: Settings, beside: Beside = nullcontext) -> Iterator[Fa
             control.ports, wakes, spool=spool, probes=probes, allowances=allowances(settings)
         )
         api.router.lifespan_context = serving
-        control.metrics.watch_rows(control.census)
+        control.metrics.watch_rows(control.census.take)
         if settings.scrape_token is not None:
             # Outermost: neither keys nor envelope are for a scraper.
             api.add_middleware(Guarded, text=control.metrics.text, token=settings.scrape_token)

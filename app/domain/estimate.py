@@ -86,6 +86,14 @@ def hour(commitment: Commitment | None, begin_ns: int, passed_ns: int, uses: Seq
     return Hour(committed, used, tuple(shares))
 
 
+def idle_micros_per_hour(commitment: Commitment | None, wall_ns: int, vcpus: int) -> int:
+    """What of the commitment's price nobody uses, while machines with so many vCPUs run; 0 outside its time."""
+    if commitment is None or not commitment.begins_ns <= wall_ns < commitment.ends_ns:
+        return 0
+    idle = max(0, commitment.vcpus - vcpus)
+    return commitment.micros_per_hour * idle // commitment.vcpus if commitment.vcpus else 0
+
+
 def divided(share: Share, weights: Sequence[int]) -> tuple[Share, ...]:
     """A share in parts by weight, which add up to it."""
     parts = (spread(getattr(share, name), weights) for name in _AMOUNTS)

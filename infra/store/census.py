@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, case, func, select
 
 from app.domain.census import Census, HostStanding
+from app.domain.fork import Outcome
+from app.domain.health import LATE_NS, Recent
 from app.domain.placement import Host
-from app.domain.run import ExecState
+from app.domain.run import ExecState, Role
 from infra.store.engine import Database
 from infra.store.hosts import hosts_of
 from infra.store.tables import (
@@ -26,7 +28,7 @@ from infra.store.tables import (
 
 
 class Censuses:
-    """`Census` on demand."""
+    """`app.ports.census.Censuses`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,6 +48,45 @@ class Censuses:
                 unplaced_age_ns=_age(at, now_ns, _oldest_unplaced()),
                 queued_exec_age_ns=_age(at, now_ns, _oldest_queued_exec()),
             )
+
+    def recent(self, lately_ns: int) -> Recent:
+        """`app.ports.census.Censuses.recent`."""
+        with self._database.read() as at:
+            since_ns = self._database.now_ns(at) - lately_ns
+            ended = at.execute(_ended_forks(since_ns)).one()
+            return Recent(
+                ended_forks=ended.forks,
+                env_failed=ended.env_failed,
+                late_kills=_count(at, _late_kills(since_ns)),
+                vcpus=_count(at, _vcpus_in_use()),
+            )
+
+
+def _ended_forks(since_ns: int) -> Select[int, int]:
+    """By their machines, of which there is an index of ends: the newest attempt of a fork is closed as it ends."""
+    failed = case((forks.c.outcome == Outcome.ENV_FAILED, forks.c.fork_id))
+    return (
+        select(
+            func.count(func.distinct(forks.c.fork_id)).label("forks"),
+            func.count(func.distinct(failed)).label("env_failed"),
+        )
+        .join_from(attempts, forks, forks.c.fork_id == attempts.c.fork_id)
+        .where(attempts.c.closed_ns >= since_ns, forks.c.ended_ns >= since_ns)
+        .where(forks.c.role == Role.FORK)
+    )
+
+
+def _late_kills(since_ns: int) -> Select[Any]:
+    late = attempts.c.late_ns > LATE_NS
+    return select(func.count()).select_from(attempts).where(attempts.c.closed_ns >= since_ns, late)
+
+
+def _vcpus_in_use() -> Select[Any]:
+    return (
+        select(func.coalesce(func.sum(forks.c.vcpus), 0))
+        .join_from(attempts, forks, forks.c.fork_id == attempts.c.fork_id)
+        .where(is_open)
+    )
 
 
 def _forks(at: Connection) -> dict[Any, int]:

@@ -78,9 +78,10 @@ class Rows:
         then: EndReason | None = EndReason.COMMAND_PASSED,
         failure: Failure | None = None,
         result: Result | None = None,
+        late_ns: int = 0,
     ) -> Closed:
         boot_ns = int(at_s * NS_PER_SECOND)
-        closing = Closing(boot_ns, then, result or Result(), failure)
+        closing = Closing(boot_ns, then, result or Result(), failure, late_ns=late_ns)
         return self.store.attempts.close(claimed, closing)
 
     def started(self, count: int = 1, budget_micros: int | None = None, **more: Any) -> Claimed:

@@ -6,7 +6,8 @@ import pytest
 
 from app.domain.census import Census, HostStanding
 from app.domain.event import Event, EventKind
-from app.domain.fork import ForkState
+from app.domain.fork import EndReason, ForkState
+from app.domain.health import LATE_NS, LATELY_NS, Recent
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Exec, ExecPurpose, Run
 from infra.fakes.clock import ManualClock
@@ -62,6 +63,22 @@ def test_a_host_is_counted_once_and_gives_slots_only_while_it_takes_forks(rows: 
     rows.clock.advance(60)
     silent = rows.store.census.take()
     assert (silent.hosts, silent.free_slots) == ({HostStanding.LOST: 2}, 0)
+
+
+def test_what_ended_of_late(rows: Rows) -> None:
+    """A fork counts once, by how it ended; one that was replaced has not ended; and what is long ago is not of late."""
+    rows.host()
+    rows.start(4)
+    rows.place()
+    passed, failed, replaced, late = (rows.ready(rows.open()) for _ in range(4))
+    assert rows.store.census.recent(LATELY_NS) == Recent(vcpus=4 * passed.fork.shape.vcpus)
+    rows.close(passed, 5)
+    rows.close(failed, 5, EndReason.ENVIRONMENT_FAILED, a.failed())
+    rows.close(replaced, 5, None, a.failed())
+    rows.close(late, 5, late_ns=LATE_NS + 1)
+    assert rows.store.census.recent(LATELY_NS) == Recent(3, 1, 1, 0)
+    rows.clock.advance(LATELY_NS / NS_PER_SECOND + 1)
+    assert rows.store.census.recent(LATELY_NS) == Recent()
 
 
 class Undone(Exception):

@@ -86,6 +86,7 @@ def _live_through_everything(rows: Rows) -> None:
     store.hosts.placed()
     store.hosts.list()
     store.census.take()
+    store.census.recent(900 * NS_PER_SECOND)
     store.hosts.unassign_dead()
     store.hosts.begin_test(a.HOST)
     store.leaks.found()
