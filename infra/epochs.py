@@ -10,20 +10,23 @@ from pathlib import Path
 
 from app.domain.deployment import Seen
 
-NAME = "deployment.json"
+HOST, CONTROL = "host", "control"
 
 
 class EpochMemory:
-    """In the directory of one stack; its processes share it. Each replaces it whole."""
+    """In the directory of one stack; the processes of its `HOST` share one, those of the `CONTROL` plane another. Each
+    replaces it whole.
+    """
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / NAME
+    def __init__(self, directory: Path, whose: str) -> None:
+        self._path = directory / f"deployment.{whose}.json"
 
     def read(self) -> Seen | None:
         """None where nothing is remembered, or nothing that can be read."""
         try:
-            return Seen(**json.loads(self._path.read_text()))
-        except (OSError, ValueError, TypeError):
+            noted = json.loads(self._path.read_text())
+            return Seen(**{**noted, "bundles": tuple(noted["bundles"])})
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def write(self, seen: Seen) -> None:

@@ -20,18 +20,28 @@ QUEUES_PERIOD_S = 30.0
 log = structlog.get_logger(__name__)
 
 
+def known() -> bool:
+    """Where nobody remembers anything of the database, it is as it always was."""
+    return True
+
+
 class Queues(Protocol):
     """The part of the bells that outlives those who listened for them."""
 
     def sweep(self, living: Callable[[], frozenset[str]]) -> int: ...
 
 
-def run(ports: Ports, queues: Queues, tick_file: Path, stop: Event) -> None:
-    """Tick until `stop` is set. Two at once are harmless; with none at all the cap holds on the leases given so far."""
+def run(
+    ports: Ports, queues: Queues, tick_file: Path, stop: Event, look: Callable[[], bool] = known
+) -> None:
+    """Tick until `stop` is set. Two at once are harmless; with none at all the cap holds on the leases given so far.
+
+    `look` says whether the database is the one that this process knows: while it is not, nothing is moved.
+    """
     sweeping = begun(
         "queues", lambda: queues.sweep(ports.workers.claims), stop, period_s=QUEUES_PERIOD_S
     )
-    steadily("billing", lambda: _tick(ports, tick_file), stop)
+    steadily("billing", lambda: _tick(ports, tick_file, look), stop)
     sweeping.join(timeout=JOIN_S)
     tick_file.unlink(missing_ok=True)
 
@@ -44,13 +54,16 @@ def until_told_to_stop() -> Event:
     return stop
 
 
-def _tick(ports: Ports, tick_file: Path) -> None:
+def _tick(ports: Ports, tick_file: Path, look: Callable[[], bool]) -> None:
     """One turn. Its stamp says that every run had its part, though one's may have failed.
 
     With the database away none had, and nothing is stamped.
     """
     failed: ExceptionGroup[Exception] | None = None
     began_ns = ports.clock.boot_ns()
+    if not look():
+        stamp(tick_file, began_ns)
+        return
     try:
         bill.tick(ports)
     except ExceptionGroup as some:

@@ -12,7 +12,7 @@ from app.domain.scaling import Plan
 from app.flow.fleet import Memory, Moved, turn
 from app.ports import Ports
 from app.ports.fleet import Fleet
-from workers.pace import beside
+from workers.pace import Guard, beside, ever
 
 PERIOD_S = 10.0
 
@@ -59,8 +59,15 @@ class Scaler:
 
 @contextmanager
 def scaled(
-    ports: Ports, fleet: Fleet | None, bounds: Bounds, show: Callable[[Plan], None]
+    ports: Ports,
+    fleet: Fleet | None,
+    bounds: Bounds,
+    show: Callable[[Plan], None],
+    guarded: Guard = ever,
 ) -> Iterator[None]:
-    """Inside, the fleet follows the load, beside whatever else this process does."""
-    with beside("fleet", Scaler(ports, fleet, bounds, show).turn, period_s=PERIOD_S):
+    """Inside, the fleet follows the load, beside whatever else this process does; `guarded` says when rows are to be
+    believed.
+    """
+    turn = guarded(Scaler(ports, fleet, bounds, show).turn)
+    with beside("fleet", turn, period_s=PERIOD_S):
         yield

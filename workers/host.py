@@ -6,6 +6,7 @@ import structlog
 
 from app.ids import claim_of
 from infra import wiring
+from infra.epochs import HOST, EpochMemory
 from infra.settings import Settings
 from infra.stack.pulse import Mouth
 from workers.celery_app import work, worker_app
@@ -13,6 +14,7 @@ from workers.gate import Gate
 from workers.presence import Presence, counted, pulsing
 from workers.recovery import looked_after
 from workers.spot import listening, zone_of
+from workers.standing import HostStanding
 from workers.tasks import Workbench
 from workers.watch import Ringer
 
@@ -50,11 +52,14 @@ def run(settings: Settings, mouth: Mouth | None = None) -> None:
             fetches = host.bundles.stores_elsewhere
             zone = zone_of(settings.host_id, settings.zone, metadata)
             control.ports.hosts.register(fingerprint, slots, zone=zone, fetches=fetches)
-            presence = Presence(bench)
+            memory = EpochMemory(settings.dir, HOST)
+            standing = HostStanding(control.ports, host, memory, bench.astray)
+            standing.begin()
+            presence = Presence(bench, standing.look)
             presence.begin()
             app = worker_app(settings, bench)
             leaks = (wiring.traces(settings), control.metrics.leaked)
             hears = listening(control.ports, settings.host_id, metadata, control.metrics.announced)
-            with pulsing(bench, mouth), hears, looked_after(bench, presence, *leaks):
+            with pulsing(bench, mouth), hears, looked_after(bench, presence, standing, *leaks):
                 work(app, settings, bench, presence)
         ringer.close()

@@ -16,7 +16,15 @@ from app.errors import Unavailable
 
 JOIN_S = 5.0
 
+Act = Callable[[], object]
+Guard = Callable[[Act], Act]
+
 log = structlog.get_logger(__name__)
+
+
+def ever(act: Act) -> Act:
+    """The guard that lets everything be done."""
+    return act
 
 
 def steadily(name: str, act: Callable[[], object], stop: Event, *, period_s: float = 1.0) -> None:

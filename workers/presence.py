@@ -43,10 +43,14 @@ def counted(ports: Ports, claim: str) -> Iterator[None]:
 
 
 class Presence:
-    """Of one process, from `begin` on; `beat` is for once a second."""
+    """Of one process, from `begin` on; `beat` is for once a second.
 
-    def __init__(self, bench: Workbench) -> None:
+    `look` says whether the database is the one that this host knows; while it is not, nothing is said or done.
+    """
+
+    def __init__(self, bench: Workbench, look: Callable[[], bool] = lambda: True) -> None:
         self._bench = bench
+        self._look = look
         self._stop_taking: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
@@ -73,6 +77,8 @@ class Presence:
         on with machines that are another's.
         """
         bench = self._bench
+        if not self._look():
+            return
         try:
             asked = bench.ports.workers.beat(bench.host.claim)
         except StaleClaim:

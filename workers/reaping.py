@@ -13,14 +13,17 @@ from app.domain.leak import Leak, LeakKind, confirmed
 from app.domain.money import usd
 from app.errors import PromigenceError
 from app.flow import cloud_leaks, leaks
+from app.flow.retention import DAY_NS, forget
 from app.ports import HostPorts, Ports
 from app.ports.leaks import RowLeaks, Traces
-from workers.pace import JOIN_S, begun
+from workers.pace import JOIN_S, Guard, begun, ever
 
 REAP_PERIOD_S = 30.0
 BLOBS_PERIOD_S = 3600.0
 # A look is two requests of the account's API, whose rate all hosts share.
 CLOUD_PERIOD_S = 60.0
+FORGET_PERIOD_S = 3600.0
+AUDIT_KEPT_NS = 90 * DAY_NS
 
 # Told of each leak that is found, once.
 Count = Callable[[LeakKind], None]
@@ -86,10 +89,16 @@ def _told(leak: Leak) -> dict[str, object]:
     return told
 
 
-def host_reaper(ports: Ports, host: HostPorts, traces: Traces, count: Count = uncounted) -> Reaper:
-    """For what lies about on this host."""
+def host_reaper(
+    ports: Ports,
+    host: HostPorts,
+    traces: Traces,
+    count: Count = uncounted,
+    spared: Callable[[], frozenset[str]] = frozenset,
+) -> Reaper:
+    """For what lies about on this host; `spared` are bundles from before a restore of the database."""
     return Reaper(
-        partial(leaks.on_host, ports, host, traces),
+        lambda: leaks.on_host(ports, host, traces, spared()),
         partial(leaks.mend_on_host, host, traces),
         count,
     )
@@ -103,8 +112,13 @@ def deployment_reaped(
     count: Count = uncounted,
     uploads: Traces | None = None,
     owed: Owed = unpaid,
+    *,
+    audit_kept_ns: int = AUDIT_KEPT_NS,
+    guarded: Guard = ever,
 ) -> Iterator[None]:
-    """Inside, rows, queue, blobs and the cloud account are looked after, beside whatever else this process does."""
+    """Inside, rows, queue, blobs and the cloud account are looked after, beside whatever else this process does; and
+    entries of the audit log are kept so long. `guarded` says when rows are to be believed.
+    """
     mend = partial(leaks.mend_in_deployment, ports, rows, queue, uploads=uploads)
     often = Reaper(partial(leaks.in_deployment, rows, queue), mend, count)
     seldom = Reaper(partial(leaks.of_blobs, ports, rows, uploads), mend, count)
@@ -116,11 +130,12 @@ def deployment_reaped(
     )
     stop = Event()
     threads = [
-        begun(name, reaper.turn, stop, period_s=period_s)
-        for name, reaper, period_s in (
-            ("reap", often, REAP_PERIOD_S),
-            ("blobs", seldom, BLOBS_PERIOD_S),
-            ("account", account, CLOUD_PERIOD_S),
+        begun(name, guarded(turn), stop, period_s=period_s)
+        for name, turn, period_s in (
+            ("reap", often.turn, REAP_PERIOD_S),
+            ("blobs", seldom.turn, BLOBS_PERIOD_S),
+            ("account", account.turn, CLOUD_PERIOD_S),
+            ("forget", partial(forget, ports, audit_kept_ns), FORGET_PERIOD_S),
         )
     ]
     try:

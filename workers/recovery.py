@@ -17,6 +17,7 @@ from workers.pace import JOIN_S, begun
 from workers.peers import Peers
 from workers.presence import Presence
 from workers.reaping import REAP_PERIOD_S, Count, host_reaper, uncounted
+from workers.standing import HostStanding
 from workers.tasks import Workbench
 
 SWEEP_PERIOD_S = 5.0
@@ -48,29 +49,47 @@ class Adoption:
 
 @contextmanager
 def looked_after(
-    bench: Workbench, presence: Presence, traces: Traces, count: Count = uncounted
+    bench: Workbench,
+    presence: Presence,
+    standing: HostStanding,
+    traces: Traces,
+    count: Count = uncounted,
 ) -> Iterator[None]:
     """Adopt what is left of others; inside, keep leases, obey wishes, and reap what no row owns.
 
-    The host is registered, and this process among its workers.
+    The host is registered, this process among its workers, and its standing has begun.
     """
     ports, host = bench.ports, bench.host
     stop = threading.Event()
     adoption = Adoption(ports, host, Peers(ports.workers, host.host_id, host.claim).living)
+    reaper = host_reaper(ports, host, traces, count, standing.spared)
+
+    def adopt() -> None:
+        """Of what is from before a restore of the database nothing is taken over."""
+        standing.settle(adoption.living)
+        adoption.go_on()
+
+    def begin(name: str, act: Callable[[], object], period_s: float = 1.0) -> threading.Thread:
+        return begun(name, bench.unless_astray(act), stop, period_s=period_s)
+
     paces = [
         begun("presence", presence.beat, stop),
-        begun("host", lambda: recover.watch_host(ports, host), stop),
-        begun("sweep", lambda: recover.sweep(ports, host), stop, period_s=SWEEP_PERIOD_S),
-        begun("selftest", lambda: _self_test(bench), stop, period_s=SWEEP_PERIOD_S),
-        begun("inspect", lambda: inspect.inspect(ports, host), stop, period_s=INSPECT_PERIOD_S),
-        begun("shed", lambda: shed(bench), stop, period_s=SWEEP_PERIOD_S),
-        begun("reap", host_reaper(ports, host, traces, count).turn, stop, period_s=REAP_PERIOD_S),
-        begun("tidy", host.bundles.tidy, stop, period_s=REAP_PERIOD_S),
+        begin("host", lambda: recover.watch_host(ports, host)),
+        begin("sweep", lambda: recover.sweep(ports, host), SWEEP_PERIOD_S),
+        begin("selftest", lambda: _self_test(bench), SWEEP_PERIOD_S),
+        begin("inspect", lambda: inspect.inspect(ports, host), INSPECT_PERIOD_S),
+        begin("shed", lambda: shed(bench), SWEEP_PERIOD_S),
+        begin("reap", reaper.turn, REAP_PERIOD_S),
+        begin("tidy", host.bundles.tidy, REAP_PERIOD_S),
     ]
     try:
         # With many machines this takes a while, and the host must not look dead meanwhile.
-        adoption.go_on()
-        paces.append(begun("adopt", adoption.go_on, stop, period_s=SWEEP_PERIOD_S))
+        bench.unless_astray(adopt)()
+        paces += [
+            begin("adopt", adopt, SWEEP_PERIOD_S),
+            # Also while nothing else is done: what was not to be believed may have ended.
+            begun("lost", standing.look_for_lost, stop, period_s=SWEEP_PERIOD_S),
+        ]
         with mounting(bench):
             yield
     finally:

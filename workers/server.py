@@ -26,6 +26,7 @@ from workers.hosts import hosts
 from workers.keys import keys
 from workers.projects import projects
 from workers.rates import rates
+from workers.restored import restored
 from workers.upgrade import upgrade
 from workers.usage import usage
 
@@ -45,6 +46,7 @@ app.command()(audit)
 app.command()(doctor)
 app.command()(explain)
 app.command()(upgrade)
+app.command()(restored)
 
 
 def main() -> None:
@@ -201,34 +203,39 @@ def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery; and where forks go."""
     from app.domain.fleet import Bounds
     from infra import wiring
+    from infra.epochs import CONTROL, EpochMemory
     from infra.stack.records import make_runtime
     from workers import billing as worker
     from workers.fleet import scaled
     from workers.placing import placing
     from workers.reaping import deployment_reaped
     from workers.residence import resident
+    from workers.standing import ControlStanding
 
     settings = _process(directory)
     # Its tick is noted there, also where no stack was started around it.
     make_runtime(settings.sockets)
     stop = worker.until_told_to_stop()
     bounds = Bounds(settings.fleet_min, settings.fleet_max)
-    with (
-        wiring.control(settings, "billing") as control,
-        wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
-        resident(control.ports, "billing"),
-        placing(control.ports, control.bells, settings.broker_url, settings.host_id),
-        scaled(control.ports, wiring.fleet(settings), bounds, control.metrics.planned),
-        deployment_reaped(
-            control.ports,
-            control.rows,
-            control.queue,
-            control.metrics.leaked,
-            control.uploads,
-            control.metrics.owed,
-        ),
-    ):
-        worker.run(control.ports, control.bells, settings.tick_file, stop)
+    with wiring.control(settings, "billing") as control:
+        standing = ControlStanding(control.ports, EpochMemory(settings.dir, CONTROL))
+        guarded, planned = standing.guarded, control.metrics.planned
+        with (
+            wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
+            resident(control.ports, "billing"),
+            placing(control.ports, control.bells, settings.broker_url, settings.host_id),
+            scaled(control.ports, wiring.fleet(settings), bounds, planned, guarded),
+            deployment_reaped(
+                control.ports,
+                control.rows,
+                control.queue,
+                control.metrics.leaked,
+                control.uploads,
+                control.metrics.owed,
+                guarded=guarded,
+            ),
+        ):
+            worker.run(control.ports, control.bells, settings.tick_file, stop, standing.look)
 
 
 @app.command()

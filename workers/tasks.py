@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -35,6 +36,7 @@ class Workbench:
     """Where the tasks of one worker process work: its ports, its limits, and whether it is to stop.
 
     `mounts_wanted` is set when forks may wait for a bundle that is not mounted here.
+    `astray`: the database went back behind what this host remembers, and nothing is done by it.
     `draining`: it takes nothing new, and goes on with what it holds. `stopping`: it ends, whatever it holds.
     """
 
@@ -48,12 +50,23 @@ class Workbench:
     settling: Apart = field(default_factory=Apart)
     mounts_wanted: threading.Event = field(default_factory=threading.Event)
     draining: threading.Event = field(default_factory=threading.Event)
+    astray: threading.Event = field(default_factory=threading.Event)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
     def takes_new(self) -> bool:
         """Whether it may claim another fork or template. Asked inside of a gate: see `brings_up_nothing`."""
-        return not (self.draining.is_set() or self.stopping.is_set())
+        leaves = self.draining.is_set() or self.stopping.is_set()
+        return not (leaves or self.astray.is_set())
+
+    def unless_astray(self, act: Callable[[], object]) -> Callable[[], None]:
+        """The same, done only while the rows are to be believed; recovery rings again for what was left out."""
+
+        def guarded() -> None:
+            if not self.astray.is_set():
+                act()
+
+        return guarded
 
     @property
     def brings_up_nothing(self) -> bool:
@@ -77,19 +90,24 @@ def register(app: Celery, bench: Workbench) -> None:
 
     @app.task(name=Task.VERIFY.value)
     def _verify(build_id: str) -> None:
-        bench.settling.begin(build_id, lambda: settle_apart(bench, build_id))
+        bench.settling.begin(build_id, bench.unless_astray(lambda: settle_apart(bench, build_id)))
 
     @app.task(name=Task.EXEC.value)
     def _exec(exec_id: str) -> None:
-        bench.ringer.starting(exec_id, lambda: held_exec.start(ports, host, exec_id))
+        def start() -> bool:
+            return not bench.astray.is_set() and held_exec.start(ports, host, exec_id)
+
+        bench.ringer.starting(exec_id, start)
 
     @app.task(name=Task.COLLECT.value)
     def _collect(attempt_id: str) -> None:
-        bench.turns.take(attempt_id, "collect", lambda: collect.collect(ports, host, attempt_id))
+        act = bench.unless_astray(lambda: collect.collect(ports, host, attempt_id))
+        bench.turns.take(attempt_id, "collect", act)
 
     @app.task(name=Task.STOP.value)
     def _stop(attempt_id: str) -> None:
-        bench.turns.take(attempt_id, "stop", lambda: stop.stop(ports, host, attempt_id))
+        act = bench.unless_astray(lambda: stop.stop(ports, host, attempt_id))
+        bench.turns.take(attempt_id, "stop", act)
 
     @app.task(name=Task.ECHO.value)
     def _echo(token: str) -> None:

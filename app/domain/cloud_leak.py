@@ -48,7 +48,8 @@ class Owners:
 
     `rows` are those that are not gone, by their tokens. `silent_ns` has every host that was heard of in the last day,
     `busy` those with an open attempt. `bundles` are owned by a stored snapshot or an unfinished build. `knows`: this
-    database has had rows of resources at all; one that never had any may be another deployment's.
+    database has had rows of resources at all; one that never had any may be another deployment's. `restored_ns`: it was
+    restored then, so lately that a snapshot from before may be of a row that it has lost.
     """
 
     now_ns: int
@@ -58,11 +59,18 @@ class Owners:
     bundles: frozenset[str]
     knows: bool
     price: StoragePrice | None
+    restored_ns: int | None = None
 
     def row_of(self, seen: Volume | CloudSnapshot) -> Resource | None:
         """The row that made it; None also where that row has another one."""
         row = self.rows.get(seen.tags.get(TAG_TOKEN, ""))
         return row if row is not None and row.cloud_id in (None, _id_of(seen)) else None
+
+    def spares(self, seen: Volume | CloudSnapshot) -> bool:
+        """Whether it is a snapshot from before the database was restored. By the cloud's clock and the database's."""
+        if self.restored_ns is None or isinstance(seen, Volume):
+            return False
+        return seen.made_wall_ns < self.restored_ns + GRACE_NS
 
     def holder_of(self, seen: Volume | CloudSnapshot) -> str | None:
         """The host that a volume is attached to, while that is there or may run machines: it may be mounted under them,
@@ -102,6 +110,8 @@ def resource_leak(seen: Volume | CloudSnapshot, owners: Owners) -> Leak | None:
         said.append(f"{usd_text(micros)} USD a month since {instant(seen.made_wall_ns)}")
     if not owners.knows:
         said.append("it stays: this database has never known any, so that another may own it")
+    if owners.spares(seen):
+        said.append("it stays for now: the database was restored since, and may have known it")
     holder = owners.holder_of(seen)
     if holder is not None:
         said.append(f"it stays while {holder} is there, where it may be mounted")

@@ -10,7 +10,7 @@ epoch, so whoever remembers a greater one than the database has knows that the d
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.domain.money import NS_PER_SECOND
@@ -39,13 +39,20 @@ class Deployment:
 class Seen:
     """The latest that somebody saw of a deployment, as he remembers it on his own disk.
 
-    `epoch_wall_ns`: when he first saw this epoch, by his own wall clock; 0 if it was there from the beginning.
+    `epoch_wall_ns`: when he first saw this epoch, by his own wall clock; 0 if it was there from the beginning. `bundles`
+    are those that lay here then: the database need not know them, and they are not leaks at once.
     """
 
     deployment_id: str
     epoch: int
     beat: int
     epoch_wall_ns: int = 0
+    bundles: tuple[str, ...] = ()
+
+    def spared(self, grace_ns: int, wall_ns: int) -> frozenset[str]:
+        """The bundles that are left alone for now."""
+        spares = self.epoch_wall_ns > 0 and wall_ns < self.epoch_wall_ns + grace_ns
+        return frozenset(self.bundles) if spares else frozenset()
 
 
 class Course(StrEnum):
@@ -75,12 +82,15 @@ def is_ahead(remembered: tuple[int, int], now: Deployment) -> bool:
     return remembered > (now.epoch, now.beat)
 
 
-def seen_of(now: Deployment, before: Seen | None, wall_ns: int) -> Seen:
-    """What is remembered from now on."""
-    same = before is not None and before.deployment_id == now.deployment_id
-    if before is not None and same and before.epoch == now.epoch:
-        return Seen(now.deployment_id, now.epoch, max(now.beat, before.beat), before.epoch_wall_ns)
-    return Seen(now.deployment_id, now.epoch, now.beat, wall_ns if same else 0)
+def seen_of(
+    now: Deployment, before: Seen | None, wall_ns: int, bundles: Iterable[str] = ()
+) -> Seen:
+    """What is remembered from now on; `bundles` are those that lie here where an epoch is seen to begin."""
+    if before is None or before.deployment_id != now.deployment_id:
+        return Seen(now.deployment_id, now.epoch, now.beat)
+    if before.epoch == now.epoch:
+        return replace(before, beat=max(now.beat, before.beat))
+    return Seen(now.deployment_id, now.epoch, now.beat, wall_ns, tuple(sorted(bundles)))
 
 
 def next_epoch(now: Deployment, now_ns: int, remembered: Iterable[int] = ()) -> int:

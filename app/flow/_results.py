@@ -10,13 +10,21 @@ from app.domain.machine import OUTPUT_LIMIT_BYTES, CommandEnd
 from app.domain.measure import Step
 from app.domain.run import Blob, Claimed, Exec, ExecPurpose, ExecResult, ExecSpec
 from app.errors import EnvironmentFault, FailureKind, Unavailable
-from app.flow._claimed import start_intended
+from app.flow._claimed import own_exec_id, start_intended
 from app.ports import HostPorts, Ports
 
 # What a row keeps of each stream, head and tail. Where more was printed, all that the guest kept is in a blob.
 HELD_ROW_BYTES = 1024 * 1024
 # Of a run's own commands: most print less, so that most of a thousand ends write no blob.
 OWN_ROW_BYTES = 64 * 1024
+# A run's own commands whose saved results stand, whatever becomes of their machine.
+DECIDING = (ExecPurpose.GRADE, ExecPurpose.TASK)
+
+
+def is_decided(ports: Ports, name: str) -> bool:
+    """Whether a command's saved result decides what becomes of its fork, whatever became of its machine."""
+    decide = (ports.execs.find(own_exec_id(purpose, name)) for purpose in DECIDING)
+    return any(each is not None and each.result is not None for each in decide)
 
 
 def settle_held(ports: Ports, claimed: Claimed, asked: Exec, end: CommandEnd) -> None:

@@ -54,7 +54,7 @@ def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
         return _mark_gone(ports, row)
     if not owners.knows or resource_leak(seen, owners) is None:
         return False
-    if owners.holder_of(seen) is not None:
+    if owners.holder_of(seen) is not None or owners.spares(seen):
         return False
     if not _removed(ports, cloud, seen):
         return False
@@ -64,7 +64,8 @@ def mend_in_account(ports: Ports, rows: RowLeaks, leak: Leak) -> bool:
 
 def _owners(ports: Ports, rows: RowLeaks, volumes: Iterable[Volume]) -> Owners:
     living = ports.resources.living()
-    now_ns = rows.now_ns()
+    now_ns, deployment = rows.now_ns(), ports.deployments.now()
+    lately = deployment.restored_within(ports.limits.restored_grace_ns, now_ns)
     of_rows = {row.host_id for row in living if row.host_id is not None}
     attached = {each.attachment.instance_id for each in volumes if each.attachment is not None}
     return Owners(
@@ -75,6 +76,7 @@ def _owners(ports: Ports, rows: RowLeaks, volumes: Iterable[Volume]) -> Owners:
         bundles=ports.snapshots.bundle_ids(),
         knows=bool(living or ports.resources.made_within(0, now_ns + 1)),
         price=ports.rates.storage,
+        restored_ns=deployment.since_ns if lately else None,
     )
 
 

@@ -12,12 +12,19 @@ from app.domain.leak import GRACE_NS, Leak, LeakKind, Trace, is_old_enough
 from app.domain.trial import trial_goes_on
 from app.errors import Unavailable
 from app.flow._claimed import ring_after
+from app.flow._older import unknown
 from app.ports import HostPorts, Ports
 from app.ports.leaks import RowLeaks, Traces
 
 
-def on_host(ports: Ports, host: HostPorts, traces: Traces) -> frozenset[Leak]:
-    """Machines, bundles and their traces on this host that no row owns. Raises Unavailable without the rows."""
+def on_host(
+    ports: Ports, host: HostPorts, traces: Traces, spared: frozenset[str] = frozenset()
+) -> frozenset[Leak]:
+    """Machines, bundles and their traces on this host that no row owns. Raises Unavailable without the rows.
+
+    `spared` are bundles from before a restore of the database. A machine that lives by an attempt of which the database
+    knows nothing is no leak either: it shows that the database went back.
+    """
     names, bundles = set(host.machines.known()), set(host.bundles.known())
     own = _own_mounts(host)
     seen = [each for each in traces.found() if not _is_mount_of(each, own)]
@@ -32,11 +39,12 @@ def on_host(ports: Ports, host: HostPorts, traces: Traces) -> frozenset[Leak]:
     }
     # Whatever is mounted in a directory goes before it, or the directory's removal would go on into it.
     busy = {trace.owner for trace in seen if trace.leak.kind is LeakKind.MOUNT}
+    in_use |= unknown(ports, host, frozenset(owned))
     return frozenset(
         [
             *(Leak(LeakKind.MACHINE, name) for name in names - in_use - busy),
-            *(Leak(LeakKind.BUNDLE, bundle_id) for bundle_id in bundles - kept - busy),
-            *_left_over(ports, seen, in_use | kept, names),
+            *(Leak(LeakKind.BUNDLE, bundle_id) for bundle_id in bundles - kept - busy - spared),
+            *_left_over(ports, seen, in_use | kept | spared, names),
         ]
     )
 
@@ -65,14 +73,22 @@ def in_deployment(rows: RowLeaks, queue: Traces) -> frozenset[Leak]:
 
 def of_blobs(ports: Ports, rows: RowLeaks, uploads: Traces | None = None) -> frozenset[Leak]:
     """Bytes that no row names, and where they are kept in a bucket what is left of `uploads` into it. This reads all
-    rows that could name them, so it is not done often.
+    rows that could name them, so it is not done often. After a restore of the database what was put before it is none
+    for a while: rows that are lost may have named it.
     """
-    old = ports.blobs.older_than(GRACE_NS[LeakKind.BLOB])
+    old = ports.blobs.older_than(GRACE_NS[LeakKind.BLOB]) - _before_a_restore(ports, rows)
     # Rows after blobs, as above; bytes that are asked for meanwhile are young again.
     named = rows.blobs_named() if old else frozenset()
     begun = () if uploads is None else uploads.found()
     remains = {trace.leak for trace in begun if is_old_enough(trace.leak.kind, trace.age_ns)}
     return frozenset(Leak(LeakKind.BLOB, sha256) for sha256 in old - named) | remains
+
+
+def _before_a_restore(ports: Ports, rows: RowLeaks) -> frozenset[str]:
+    now, now_ns = ports.deployments.now(), rows.now_ns()
+    if not now.restored_within(ports.limits.restored_grace_ns, now_ns):
+        return frozenset()
+    return ports.blobs.older_than(max(0, now_ns - now.since_ns))
 
 
 def mend_in_deployment(

@@ -11,7 +11,7 @@ from app.domain.fork import ForkState
 from app.domain.ledger import START_WINDOW_NS
 from app.domain.machine import DeathCause
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Claimed, Exec, ExecPurpose, ExecResult, ExecState, Role
+from app.domain.run import Claimed, Exec, ExecResult, ExecState, Role
 from app.domain.snapshot import BuildError, BuildState
 from app.domain.spec import targets
 from app.errors import EnvironmentFault, FailureKind, Unavailable
@@ -21,11 +21,10 @@ from app.flow._claimed import (
     definition_of,
     fail,
     late_results_dropped,
-    own_exec_id,
     patiently,
 )
 from app.flow._heartbeat import beat
-from app.flow._results import start_unseen
+from app.flow._results import is_decided, start_unseen
 from app.ports import HostPorts, Ports
 
 CHANNEL_TIMEOUT_S = 30.0
@@ -41,8 +40,6 @@ _HOST_GONE = BuildError(
 GONE_NS = 3600 * NS_PER_SECOND
 # Whoever ends a machine that is coming up, or a template, waits for the database a few times and no longer.
 LEFT_ALONE_NS = 5 * PATIENCE_NS
-# A run's own commands whose saved results stand, whatever becomes of their machine.
-DECIDING = (ExecPurpose.GRADE, ExecPurpose.TASK)
 WORKED_ON = frozenset({ForkState.RESTORING, ForkState.CHECKING})
 
 
@@ -185,7 +182,7 @@ def _adopt_one(
         # Ended meanwhile: what its keeper wrote down says how, and what was saved of it stands.
         ports.bells.collect(host.claim, name)
         death = host.machines.death(name)
-        if not _is_decided(ports, name) and (death is None or death.cause is DeathCause.ASKED):
+        if not is_decided(ports, name) and (death is None or death.cause is DeathCause.ASKED):
             lost = EnvironmentFault(FailureKind.GUEST_LOST, "nobody saw its end", worker=before)
             # Whoever ended it is gone: nobody else will say why.
             lost = seen_behind(ports, host, claimed, lost)
@@ -197,16 +194,10 @@ def _adopt_one(
             if asked.state is ExecState.RUNNING:
                 _take_command(ports, host, claimed, asked)
     except EnvironmentFault as fault:
-        if not _is_decided(ports, name):
+        if not is_decided(ports, name):
             fail(ports, host, claimed, fault, Phase.COLLECT)
             return
     ports.bells.collect(host.claim, name)
-
-
-def _is_decided(ports: Ports, name: str) -> bool:
-    """Whether a command's saved result decides what becomes of its fork, whatever became of its machine."""
-    decide = (ports.execs.find(own_exec_id(purpose, name)) for purpose in DECIDING)
-    return any(each is not None and each.result is not None for each in decide)
 
 
 def _take_channels(host: HostPorts, name: str, allowed: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from app.domain.money import NS_PER_HOUR
 from app.domain.placement import Policy
 from app.domain.rates import RateCard
 from app.ports.audit import Audit, Uploads
@@ -32,7 +33,10 @@ from app.ports.world import Blobs, Bundles, Clock, Guest, Images, Machines
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the operator allows. `egress` are the `host:port` patterns that a caller may ask for; none by default."""
+    """What the operator allows. `egress` are the `host:port` patterns that a caller may ask for; none by default.
+
+    `restored_grace_ns`: so long what a restored database does not know is told and left alone.
+    """
 
     max_forks_per_run: int = 5000
     egress: tuple[str, ...] = ()
@@ -41,6 +45,7 @@ class Limits:
     max_shape_memory_mib: int = 262_144
     max_shape_disk_gib: int = 1024
     placement: Policy = Policy.SPREAD
+    restored_grace_ns: int = 7 * 24 * NS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.domain.deployment import Deployment, Seen
+from app.domain.deployment import Deployment
 from app.domain.process import ControlProcess
 
 
@@ -26,8 +26,8 @@ class Deployments(Protocol):
         """
         ...
 
-    def tell_ahead(self, host_id: str, seen: Seen) -> None:
-        """This host remembers more than the database knows."""
+    def tell_ahead(self, host_id: str, remembered: tuple[int, int]) -> None:
+        """This host remembers an epoch and a beat that the database has not come to."""
         ...
 
     def ahead(self) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """What the product needs of the world: small protocols, each docstring a contract.
 
-Adapters live in `infra/`; `infra/conformance.py` holds each contract as runnable checks, for fakes and real
-parts alike.
+Adapters live in `infra/`; `infra/conformance.py` holds each contract as runnable checks, for fakes and real ones.
 A port raises only errors of `app/errors.py`; a fault of an environment is `EnvironmentFault`, with what was seen.
 """
 
@@ -71,14 +70,12 @@ class Machines(Protocol):
         """Cold-boot a template on its own copy of the root disk, with RAM in a file that `freeze` can keep.
 
         Returns when the process runs and its monitor answers. Raises EnvironmentFault(restore_failed,
-        snapshot_unavailable,
-        host_disk_full), also when `deadline.start_by_boot_ns` has passed; then nothing is left of it.
+        snapshot_unavailable, host_disk_full), also when `deadline.start_by_boot_ns` has passed; then nothing is left.
         """
         ...
 
     def freeze(self, name: str, into: Path, boot_id: str) -> Bundle:
-        """Stop a quiet template and keep memory, device state and disks together in the new directory
-        `into`, read-only.
+        """Stop a quiet template and keep memory, device state and disks together in the new folder `into`, read-only.
 
         `boot_id` is the guest's, as `Guest.quiesce` returned it. The template is gone afterwards. The
         bundle's id is the name of `into`; it has a manifest with the sha256 of every 2 MiB chunk.
@@ -87,8 +84,7 @@ class Machines(Protocol):
         ...
 
     def restore(self, name: str, bundle: Bundle, deadline: Deadline) -> Handle:
-        """Fork a machine from a bundle: memory mapped privately, a fresh overlay on its root disk, state
-        loaded, running.
+        """Fork a machine from a bundle: memory mapped privately, a fresh overlay on its disk, state loaded, running.
 
         The guest waits in its barrier. Raises EnvironmentFault(restore_failed, snapshot_unavailable, snapshot_corrupt,
         host_disk_full); then nothing is left of it. A bundle whose key is none of this host's is snapshot_unavailable.
@@ -125,6 +121,10 @@ class Machines(Protocol):
         """Keep a look at a machine as it is now, beside it: a command is about to start. Of a command that had not
         started and is started once more, the last mark counts.
         """
+        ...
+
+    def marked(self, name: str, exec_id: str) -> bool:
+        """Whether a command's mark is there: it may have started, whatever a database says that was put back since."""
         ...
 
     def strain(self, name: str, exec_id: str) -> Strain:

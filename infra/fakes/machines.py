@@ -127,6 +127,10 @@ class FakeMachines:
         if box is not None:
             box.marks[exec_id] = self.vitals(name)
 
+    def marked(self, name: str, exec_id: str) -> bool:
+        box = self._world.boxes.get(name)
+        return box is not None and exec_id in box.marks
+
     def strain(self, name: str, exec_id: str) -> Strain:
         box, now = self._world.boxes.get(name), self.vitals(name)
         if box is None:

@@ -171,6 +171,10 @@ class QemuMachines:
         """Keep a look at it beside it. Where the disk is full, its birth will have to do."""
         vitals.keep(home_of(self._root, name).mark(exec_id), self.vitals(name))
 
+    def marked(self, name: str, exec_id: str) -> bool:
+        """Whether a command was about to start on it."""
+        return home_of(self._root, name).mark(exec_id).exists()
+
     def strain(self, name: str, exec_id: str) -> Strain:
         """What its host took from it since the mark."""
         home, now = home_of(self._root, name), self.vitals(name)

@@ -6,7 +6,7 @@ from secrets import token_hex
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select, update
 
-from app.domain.deployment import Deployment, Seen, next_epoch
+from app.domain.deployment import Deployment, next_epoch
 from app.domain.money import NS_PER_SECOND
 from infra.store.engine import AnyRow, Database, locked
 from infra.store.tables import deployments, hosts
@@ -42,8 +42,8 @@ class Deployments:
             at.execute(update(deployments).values(begun | named))
             return deployment_of(at)
 
-    def tell_ahead(self, host_id: str, seen: Seen) -> None:
-        told = {"ahead_epoch": seen.epoch, "ahead_beat": seen.beat}
+    def tell_ahead(self, host_id: str, remembered: tuple[int, int]) -> None:
+        told = {"ahead_epoch": remembered[0], "ahead_beat": remembered[1]}
         with self._database.write() as at:
             at.execute(update(hosts).where(hosts.c.host_id == host_id).values(told))
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 from app.domain.deployment import Course, course, told
 from app.errors import Conflict
 from infra import wiring
-from infra.epochs import EpochMemory
+from infra.epochs import CONTROL, HOST, EpochMemory
 from infra.settings import Settings
 from infra.store.migrate import Schema
 
+# The migration by which a database knows of its epoch.
+SINCE = "0017"
 SAY_SO = "if it was restored from a backup, say so by `promigence-server restored`"
 
 
 def gone_back(settings: Settings, schema: Schema) -> str | None:
     """What shows it, in words; None if nothing does. A database from before there were epochs shows nothing."""
-    if schema.expand:
+    if SINCE in schema.expand:
         return None
-    seen = EpochMemory(settings.dir).read()
+    memories = [EpochMemory(settings.dir, whose).read() for whose in (CONTROL, HOST)]
     with wiring.control(settings) as control:
         now = control.ports.deployments.now()
         ahead, heard_of = control.ports.deployments.ahead()
-    if seen is not None and course(seen, now) is Course.WENT_BACK:
+    for seen in memories:
+        if seen is None or course(seen, now) is not Course.WENT_BACK:
+            continue
         return f"{told((seen.epoch, seen.beat))} is remembered here, the database is at {told((now.epoch, now.beat))}"
     if ahead:
         return (
