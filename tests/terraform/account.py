@@ -28,6 +28,11 @@ FACTS: dict[str, State] = {
     "aws_partition": {"partition": "aws", "dns_suffix": "amazonaws.com"},
     "aws_region": {"region": "us-east-1", "name": "us-east-1"},
 }
+# How ARNs begin that a module looks at; others are of a service `test`.
+ARNS = {
+    "aws_kms_key": "arn:aws:kms:us-east-1:111122223333:key/",
+    "aws_s3_bucket": "arn:aws:s3:::",
+}
 # Arguments that make another resource of one, where a test depends on it.
 FIXED = {"aws_secretsmanager_secret_version": ("secret_id", "secret_string_wo_version")}
 
@@ -115,12 +120,9 @@ class Account:
             return {"number": 0, "bool": False, "list": [], "set": [], "map": {}}.get(
                 _outer(attribute)
             )
-        label = f"{name.removeprefix('aws_')}-{next(self.numbers)}"
-        return (
-            f"arn:aws:test:us-east-1:111122223333:{label}"
-            if attribute.name.endswith("arn")
-            else label
-        )
+        label = f"{name.removeprefix('aws_').replace('_', '-')}-{next(self.numbers)}"
+        arn = ARNS.get(name, "arn:aws:test:us-east-1:111122223333:")
+        return arn + label if attribute.name.endswith("arn") else label
 
 
 def _planned(block: Block, state: State) -> State:
