@@ -38,6 +38,8 @@ def run(settings: Settings) -> None:
             # To look at: what runs is ended by its rows and by nothing else.
             "--read-only",
             "--max-tasks=2000",
+            # What a bell is about, beside its name.
+            "--tasks-columns=name,args,state,received,runtime,worker,uuid",
         ]
     )
 
