@@ -9,16 +9,20 @@ from app.domain.access import HostAccess
 from app.errors import BadRequest
 from app.ports.access import Logins, Secrets
 
-ONE, OTHER, NOBODY = "i-0123456789abcdef0", "host.b_2", "i-nobody"
+ONE, OTHER, NOBODY = "i-0123456789abcdef0", "host.b_2", "i-00000000"
 
 
 @dataclass(frozen=True, slots=True)
 class LoginSubject:
-    """Logins of a store without hosts; `opens` tries a URL, `others` are the users that the store has besides."""
+    """Logins of a store without hosts; `opens` tries a URL, `others` are the users that the store has besides.
+
+    `other` is the id of a host that it takes beside `ONE`.
+    """
 
     logins: Logins
     opens: Callable[[str], bool]
     others: Callable[[], object] = tuple
+    other: str = OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,10 @@ def check_a_host_is_let_in(subject: LoginSubject) -> None:
 
 
 def check_each_host_has_its_own(subject: LoginSubject) -> None:
-    urls = [subject.logins.create(ONE), subject.logins.create(OTHER)]
+    urls = [subject.logins.create(ONE), subject.logins.create(subject.other)]
     assert urls[0] != urls[1]
     assert all(map(subject.opens, urls))
-    assert subject.logins.list() == tuple(sorted((ONE, OTHER)))
+    assert subject.logins.list() == tuple(sorted((ONE, subject.other)))
 
 
 def check_a_new_url_ends_the_one_before(subject: LoginSubject) -> None:
@@ -50,13 +54,13 @@ def check_a_new_url_ends_the_one_before(subject: LoginSubject) -> None:
 
 
 def check_who_is_shut_out_stays_out(subject: LoginSubject) -> None:
-    gone, stays = subject.logins.create(ONE), subject.logins.create(OTHER)
+    gone, stays = subject.logins.create(ONE), subject.logins.create(subject.other)
     subject.logins.remove(ONE)
     subject.logins.remove(ONE)
     subject.logins.remove(NOBODY)
     assert not subject.opens(gone)
     assert subject.opens(stays)
-    assert subject.logins.list() == (OTHER,)
+    assert subject.logins.list() == (subject.other,)
 
 
 def check_others_are_left_alone(subject: LoginSubject) -> None:

@@ -119,6 +119,9 @@ class Settings(BaseSettings):
     # What volumes and snapshots are encrypted with; None: the account's default key for EBS.
     kms_key: str | None = Field(default=None, min_length=1)
 
+    # What the hosts' logins are encrypted with in Secrets Manager; None: the account's default key for secrets.
+    secrets_kms_key: str | None = Field(default=None, min_length=1)
+
     # Where uploaded files and outputs are kept: this directory, or s3://bucket/prefix for an API and hosts apart.
     blobs: str | None = Field(
         default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]{0,200})?$"
@@ -205,6 +208,8 @@ class Settings(BaseSettings):
             )
         if self.fleet is not None and self.aws_region is None:
             raise ValueError("fleet needs aws_region: a group is in one region")
+        if self.redis_user_group is not None and None in (self.aws_region, self.deployment):
+            raise ValueError("redis_user_group needs aws_region and deployment")
         if self.fleet_min > self.fleet_max:
             raise ValueError("fleet_min is above fleet_max")
         if self.blobs is not None and self.aws_region is None:

@@ -14,11 +14,11 @@ from app.domain.leak import Leak, confirmed
 from app.domain.money import usd
 from app.domain.placement import Host
 from app.errors import PromigenceError
-from app.flow import cloud_leaks, leaks
+from app.flow import admit, cloud_leaks, leaks
 from app.ids import new_id
 from app.ports import HostPorts
 from app.ports.leaks import Traces
-from infra import wiring
+from infra import wiring, wiring_access
 from infra.settings import Settings, load
 from infra.stack.process import carrying
 from infra.stack.records import MARK, Identity, Places, read_identity
@@ -83,6 +83,7 @@ def examine(directory: Path, *, fix: bool) -> Report:
         _look_at_queue(report, control, settings)
         _look_for_leaks(report, control, fix=fix)
         _look_in_account(report, control, fix=fix)
+        _look_at_doors(report, control, settings, fix=fix)
         if host is not None:
             _look_on_host(report, control, host, _traces(settings, identity), fix=fix)
     return report
@@ -218,6 +219,16 @@ def _look_in_account(report: Report, control: Control, *, fix: bool) -> None:
         report.notes.append(
             f"what nobody owns in the cloud account costs {owed:.2f} USD a month ({owed / 30:.2f} a day)"
         )
+
+
+def _look_at_doors(report: Report, control: Control, settings: Settings, *, fix: bool) -> None:
+    """Hosts that could log in and are gone; of those that never said anything the billing worker knows since when."""
+    with wiring_access.access(settings) as access:
+        if access is None:
+            return
+        asked = (control.ports, access, wiring.fleet(settings), admit.Memory())
+        look, mend = partial(admit.strangers, *asked), partial(admit.mend, *asked)
+        _look_in(report, "doors", look, mend, fix=fix)
 
 
 def _look_in(

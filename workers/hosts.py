@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.errors import BadRequest
+from infra.settings import load
 from workers.command import HERE, Dir, Json, ports_of
 from workers.noted import changing
 from workers.table import table
+
+# The processes of a stack are commands of the same program: what only these need they import by themselves.
+if TYPE_CHECKING:
+    from app.ports.access import Access
 
 COLUMNS = (
     "host",
@@ -69,6 +79,55 @@ def release(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
         ended = change.ports.hosts.release(host)
     words = f"{host} takes forks again" if ended else f"{host} is in no quarantine"
     _say({"host_id": host, "quarantined": False, "released": ended}, words, as_json)
+
+
+@hosts.command()
+def admit(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
+    """Let a host in: it gets logins of its own at the database and the queue, whose passwords are new each time. Where
+    the deployment keeps secrets in its account they are put there; else they are printed, now and never again.
+    """
+    from app.flow import admit as letting_in
+
+    with _doors(directory) as access, changing(directory, "hosts.admit", target=host):
+        made = letting_in.admit(access, host)
+        access.settle()
+    if access.secrets is not None:
+        _say(
+            {"host_id": host, "admitted": True},
+            f"{host} finds its logins among its secrets",
+            as_json,
+        )
+        return
+    told = {"database_url": made.database_url, "redis_url": made.redis_url}
+    lines = (f"PROMIGENCE_{name.upper()}={shlex.quote(url)}" for name, url in told.items())
+    _say({"host_id": host, "admitted": True, **told}, "\n".join(lines), as_json)
+
+
+@hosts.command()
+def expel(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
+    """Shut a host out: its logins go, with the connections that it has, then its secret. Its machines end by their
+    leases. Twice is safe.
+    """
+    from app.flow import admit as letting_in
+
+    with _doors(directory) as access, changing(directory, "hosts.expel", target=host):
+        letting_in.expel(access, host)
+    _say({"host_id": host, "admitted": False}, f"{host} cannot log in any more", as_json)
+
+
+@contextmanager
+def _doors(directory: Path) -> Iterator[Access]:
+    """Raises BadRequest(no_logins) where all hosts have the control plane's."""
+    from infra import wiring_access
+
+    with wiring_access.access(load(directory)) as access:
+        if access is None:
+            raise BadRequest(
+                "no_logins",
+                "hosts have logins of their own with PostgreSQL and PROMIGENCE_REDIS_ADMIN_URL or"
+                " PROMIGENCE_REDIS_USER_GROUP",
+            )
+        yield access
 
 
 def _say(told: dict[str, object], words: str, as_json: bool) -> None:

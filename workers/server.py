@@ -19,6 +19,7 @@ from infra.logs import configure
 from infra.settings import PartName, Settings, complaint, load
 from workers.audit import audit
 from workers.command import HERE, Dir, Json
+from workers.credentials import credentials
 from workers.doctor import doctor
 from workers.drain import host
 from workers.explain import explain
@@ -43,6 +44,7 @@ app.add_typer(hosts, name="hosts")
 app.add_typer(rates, name="rates")
 app.command()(usage)
 app.command()(audit)
+app.command()(credentials)
 app.command()(doctor)
 app.command()(explain)
 app.command()(upgrade)
@@ -202,10 +204,11 @@ def worker(
 def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery; and where forks go."""
     from app.domain.fleet import Bounds
-    from infra import wiring
+    from infra import wiring, wiring_access
     from infra.epochs import CONTROL, EpochMemory
     from infra.stack.records import make_runtime
     from workers import billing as worker
+    from workers.admitting import doors_kept
     from workers.fleet import scaled
     from workers.placing import placing
     from workers.reaping import deployment_reaped
@@ -217,7 +220,7 @@ def billing(directory: Dir = HERE) -> None:
     make_runtime(settings.sockets)
     stop = worker.until_told_to_stop()
     bounds = Bounds(settings.fleet_min, settings.fleet_max)
-    with wiring.control(settings, "billing") as control:
+    with wiring.control(settings, "billing") as control, wiring_access.access(settings) as access:
         standing = ControlStanding(control.ports, EpochMemory(settings.dir, CONTROL))
         guarded, planned = standing.guarded, control.metrics.planned
         with (
@@ -225,6 +228,13 @@ def billing(directory: Dir = HERE) -> None:
             resident(control.ports, "billing"),
             placing(control.ports, control.bells, settings.broker_url, settings.host_id),
             scaled(control.ports, wiring.fleet(settings), bounds, planned, guarded),
+            doors_kept(
+                control.ports,
+                access,
+                wiring.fleet(settings),
+                control.metrics.leaked,
+                guarded,
+            ),
             deployment_reaped(
                 control.ports,
                 control.rows,

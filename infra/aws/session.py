@@ -12,7 +12,10 @@ from botocore.config import Config
 if TYPE_CHECKING:
     from types_boto3_autoscaling import AutoScalingClient
     from types_boto3_ec2 import EC2Client
+    from types_boto3_elasticache import ElastiCacheClient
     from types_boto3_s3 import S3Client
+    from types_boto3_secretsmanager import SecretsManagerClient
+    from types_boto3_sts import STSClient
 
 CONNECT_S = 3
 READ_S = 20
@@ -64,6 +67,30 @@ class Account:
             region_name=self.region,
             endpoint_url=self.endpoint,
             config=self._config(attempts).merge(style),
+        )
+
+    def secretsmanager(self, attempts: int = ATTEMPTS) -> SecretsManagerClient:
+        return boto3.client(
+            "secretsmanager",
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            config=self._config(attempts),
+        )
+
+    def elasticache(self, attempts: int = ATTEMPTS) -> ElastiCacheClient:
+        return boto3.client(
+            "elasticache",
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            config=self._config(attempts),
+        )
+
+    def sts(self, attempts: int = ATTEMPTS) -> STSClient:
+        return boto3.client(
+            "sts",
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            config=self._config(attempts),
         )
 
     def _config(self, attempts: int) -> Config:

@@ -58,5 +58,11 @@ def without_tls(broker_url: str) -> str:
     return urlunsplit(parts._replace(query=urlencode(_others(parts))))
 
 
+def database_number(broker_url: str) -> int:
+    """Which of Redis's databases a URL names: kombu writes it into the names of channels."""
+    said = urlsplit(broker_url).path.strip("/")
+    return int(said) if said.isdigit() else 0
+
+
 def _others(parts: SplitResult) -> list[tuple[str, str]]:
     return [(name, value) for name, value in parse_qsl(parts.query) if not name.startswith("ssl_")]
