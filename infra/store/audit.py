@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 
 from app.domain.audit import Entry, Place, Sought
 from infra.store.budgets import make_project
@@ -95,10 +95,7 @@ def _conditions(sought: Sought, after: Place | None) -> list[ColumnElement[bool]
     if sought.until_ns is not None:
         found.append(audit.c.at_ns < sought.until_ns)
     if after is not None:
-        found.append(
-            or_(
-                audit.c.at_ns < after.at_ns,
-                and_(audit.c.at_ns == after.at_ns, audit.c.entry_id < after.entry_id),
-            )
-        )
+        # The first condition follows from the other, and is what an index is entered by.
+        found.append(audit.c.at_ns <= after.at_ns)
+        found.append(or_(audit.c.at_ns < after.at_ns, audit.c.entry_id < after.entry_id))
     return found

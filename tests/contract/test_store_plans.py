@@ -11,20 +11,22 @@ import pytest
 from sqlalchemy import event
 
 from app.domain.account import Receipt
+from app.domain.audit import Entry, Place, Sought
 from app.domain.cloud import ResourceKind
 from app.domain.fork import EndReason
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import Exec, ExecPurpose
 from app.domain.usage import Window
 from infra.fakes.clock import ManualClock
-from infra.store import create_store
+from infra.store import Stores, create_store
 from tests import builders as a
 from tests.contract.rows import Rows
 
-# Small for ever (hosts, projects, trials, a page of runs), or of what is live alone (partial indexes), or the list of
-# all that a reaper must keep; or what another step of the same plan has made.
+# Small for ever (hosts, projects, keys, trials, a page of runs, the one row of a deployment), or of what is live alone
+# (partial indexes), or the list of all that a reaper must keep; or what another step of the same plan has made.
 MAY_BE_SCANNED = re.compile(
-    r"SCAN (host|project|snapshot|trial|anon_\d|\(subquery-\d+\))(?!\w)|SCAN \w+ USING (COVERING )?INDEX "
+    r"SCAN (api_key|deployment|host|project|snapshot|trial|anon_\d|\(subquery-\d+\))(?!\w)"
+    r"|SCAN \w+ USING (COVERING )?INDEX "
     r"(ix_attempt_open|ix_attempt_open_of_host|ux_attempt_open_of_fork|ix_build_unsettled|ix_fork_queued|"
     r"ix_run_active|ix_fork_live_of_(run|host|snapshot)|ix_exec_unfinished)$"
 )
@@ -141,5 +143,21 @@ def _build(rows: Rows) -> None:
     store.snapshots.get(a.PROJECT, "task-suite")
     store.snapshots.bundle_ids()
     store.snapshots.delete(a.PROJECT, "task-suite")
-    _, secret = store.keys.create(a.PROJECT, "laptop")
+    _who_did_what(store)
+
+
+def _who_did_what(store: Stores) -> None:
+    key, secret = store.keys.create(a.PROJECT, "laptop")
     store.keys.caller_of(secret)
+    store.keys.list(a.PROJECT)
+    store.keys.revoke(key.key_id, None)
+    entry = Entry("audit_1", key.key_id, "start_run", a.PROJECT)
+    store.audit.begin(entry)
+    store.audit.end(entry)
+    for project_id in (a.PROJECT, None):
+        store.audit.list(project_id, Sought(actor=key.key_id), 100, Place(1, "audit_1"))
+    store.audit.forget(0, 1000)
+    store.uploads.note(a.PROJECT, "0" * 64)
+    store.uploads.note(a.PROJECT, "0" * 64)
+    store.uploads.known(a.PROJECT, ("0" * 64,))
+    store.uploads.forget(0)
