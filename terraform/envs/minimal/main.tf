@@ -20,7 +20,7 @@ provider "aws" {
   }
 }
 
-module "promigence" {
+module "deployment" {
   source = "../../modules/deployment"
 
   deployment                 = var.deployment

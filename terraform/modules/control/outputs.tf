@@ -13,6 +13,11 @@ output "load_balancer_arn_suffix" {
   value       = aws_lb.this.arn_suffix
 }
 
+output "target_group_arn_suffixes" {
+  description = "For metrics of the parts behind it: api, flower."
+  value       = { for part, group in aws_lb_target_group.this : part => group.arn_suffix }
+}
+
 output "group_name" {
   description = "The Auto Scaling group of the control plane."
   value       = aws_autoscaling_group.this.name

@@ -155,3 +155,24 @@ module "hosts" {
   drain_seconds       = var.drain_seconds
   settings            = var.settings
 }
+
+module "monitoring" {
+  source = "../monitoring"
+
+  deployment                   = var.deployment
+  kms_key_arn                  = module.secrets.kms_key_arn
+  emails                       = var.alarm_email == null ? [] : [var.alarm_email]
+  redis_node_ids               = module.redis.node_ids
+  idle_commitment_usd_per_hour = var.idle_commitment_usd_per_hour
+
+  database = {
+    identifier  = module.database.identifier
+    storage_gib = module.database.storage_gib
+    connections = module.database.connections
+  }
+
+  load_balancer = local.runs ? {
+    arn_suffix    = module.control[0].load_balancer_arn_suffix
+    target_groups = module.control[0].target_group_arn_suffixes
+  } : null
+}

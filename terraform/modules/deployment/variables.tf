@@ -256,6 +256,12 @@ variable "keep_previous_key" {
   default     = false
 }
 
+variable "idle_commitment_usd_per_hour" {
+  description = "More than this of a commitment that nobody uses for six hours is an alarm; null: never."
+  type        = number
+  default     = null
+}
+
 variable "permissions_boundary" {
   description = "ARN of a policy that limits all roles, where the account wants one."
   type        = string

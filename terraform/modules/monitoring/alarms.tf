@@ -73,7 +73,8 @@ locals {
       comparison = "GreaterThanThreshold", threshold = 80
       says       = "Redis works at its limit: a larger node."
     } },
-    { for part, suffix in try(var.load_balancer.target_groups, {}) : "unhealthy_${part}" => {
+    # Not `try`: of a suffix that AWS has yet to tell it would make a map whose keys nobody knows.
+    { for part, suffix in var.load_balancer == null ? tomap({}) : var.load_balancer.target_groups : "unhealthy_${part}" => {
       namespace  = "AWS/ApplicationELB", metric = "UnHealthyHostCount", statistic = "Maximum"
       dimensions = { LoadBalancer = var.load_balancer.arn_suffix, TargetGroup = suffix }
       comparison = "GreaterThanThreshold", threshold = 0

@@ -10,21 +10,21 @@ variables {
   flower_host     = "flower.promigence.example.com"
 }
 
-run "before_there_is_an_image_nothing_runs" {
-  assert {
-    condition     = output.load_balancer == null && output.first_key == null && output.bake == null
-    error_message = "Instances are started of an image that is not there."
-  }
-
-  assert {
-    condition     = output.bucket != null && output.publish == null
-    error_message = "There is no bucket to publish a release to."
-  }
-}
-
 run "with_an_image_all_of_it_runs" {
   variables {
-    image_id = "ami-0123456789abcdef0"
+    image_id       = "ami-0123456789abcdef0"
+    release        = "0.1.0-0123456789ab"
+    release_sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+  }
+
+  assert {
+    condition     = output.publish == "aws s3 cp dist/promigence-0.1.0-0123456789ab.tar.gz s3://${output.bucket}/releases/promigence-0.1.0-0123456789ab.tar.gz"
+    error_message = output.publish
+  }
+
+  assert {
+    condition     = strcontains(output.bake, "imagebuilder-image-pipeline") && strcontains(output.baked, "imagebuilder-image-pipeline")
+    error_message = output.bake
   }
 
   assert {
