@@ -1,6 +1,6 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check check-terraform test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once fuzz audit rehearsal up down bench lock clean
+.PHONY: help setup venv check check-terraform test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once fuzz audit rehearsal up down bench release lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -75,6 +75,9 @@ down: ## stop the stack of this checkout, also after a crash
 
 bench: setup ## measure; results as JSON under bench/results/
 	$(PYTHON) -m bench
+
+release: ## pack what is committed for an account: dist/promigence-RELEASE.tar.gz and its sha256
+	@deploy/image/release
 
 # Resolved for Linux and every supported Python at once; a lock file names no index and no host.
 LOCK := .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
