@@ -1,27 +1,57 @@
-"""Logs of every process of the server: one JSON object a line, on standard error."""
+"""Logs of every process of the server: one JSON object a line, on standard error, with no secret in any (docs/logs.md).
+
+Secrets are blanked by name, by value (those of the settings), and by their look (our keys, passwords in URLs,
+Authorization headers, keys of AWS): in the event, its fields, and the trace of an exception.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
+import threading
+from collections.abc import Iterable
+from types import TracebackType
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+BLANK = "(not logged)"
 # Values under these names never reach a log, whoever passes them.
 _SECRET_WORDS = ("secret", "password", "token", "api_key", "authorization")
+# Shorter ones are words of every line.
+_SHORTEST_SECRET = 6
+# A string of a guest's, or a trace, is cut in the middle: its ends say most.
+_LONGEST_CHARS = 8192
+# Each of them reads on for a bounded way: what a guest says must not keep a log busy.
+_LOOKS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"pmg_[A-Za-z0-9]{8,}"), BLANK),
+    (re.compile(r"(://[^\s:/@]{0,256}:)[^\s@]{1,512}@"), rf"\1{BLANK}@"),
+    (re.compile(r"(?i)\b(bearer|basic)\s{1,4}[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {BLANK}"),
+    (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"), BLANK),
+    # `password=...`, `"token": "..."`, `X-Amz-Signature=...`: what stands behind a name that says what it is.
+    (
+        re.compile(
+            r"(?i)((?:secret|password|passwd|token|api_?key|signature|credential)[\w-]{0,32}"
+            r"[\"']?\s{0,4}[=:]\s{0,4}[\"']?)(?!\(not logged\))[^\s\"',;&)}\]]{4,}"
+        ),
+        rf"\1{BLANK}",
+    ),
+)
 # They say one line a request or a task, each with nothing that a row does not say better.
 CHATTY = ("celery.worker.strategy", "celery.app.trace", "httpx2", "uvicorn.access", "paramiko")
 
 
-def configure(level: str) -> None:
-    """Send structlog's and the standard library's records the same way. Once a process, before anything logs."""
+def configure(level: str, secrets: Iterable[str] = ()) -> None:
+    """Send structlog's and the standard library's records, warnings, and what nobody caught, the same way.
+
+    Once a process before anything logs, and again with the `secrets` of its settings when they are read.
+    """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        without_secrets,
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -36,6 +66,8 @@ def configure(level: str) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                # After the trace is text, before anything is written.
+                WithoutSecrets(secrets),
                 structlog.processors.JSONRenderer(),
             ],
         )
@@ -45,11 +77,56 @@ def configure(level: str) -> None:
     root.setLevel(level.upper())
     for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_in_thread
 
 
-def without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Blank what is named like a secret."""
-    for name in event:
+class WithoutSecrets:
+    """Blanks secrets in an event, and makes plain data of it: text without control characters, of bounded length."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        # The longest first: one may be a part of another.
+        known = sorted({each for each in secrets if len(each) >= _SHORTEST_SECRET}, key=len)[::-1]
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return {name: self._field(str(name), value) for name, value in event.items()}
+
+    def _field(self, name: str, value: object) -> object:
         if any(word in name.lower() for word in _SECRET_WORDS):
-            event[name] = "(not logged)"
-    return event
+            return BLANK
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, dict):
+            return {
+                self._text(str(key)): self._field(str(key), each) for key, each in value.items()
+            }
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._field("", each) for each in value]
+        return self._text(value if isinstance(value, str) else repr(value))
+
+    def _text(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(BLANK, text)
+        for look, blanked in _LOOKS:
+            text = look.sub(blanked, text)
+        if len(text) > _LONGEST_CHARS:
+            half = _LONGEST_CHARS // 2
+            text = f"{text[:half]} ... {text[-half:]}"
+        # All others that move a cursor are escaped by JSON itself.
+        return text.replace("\x7f", "\ufffd")
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    logging.getLogger("promigence").critical("uncaught", exc_info=(kind, error, trace))
+
+
+def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is SystemExit:
+        return
+    error = args.exc_value or args.exc_type()
+    name = args.thread.name if args.thread is not None else "?"
+    logging.getLogger("promigence").critical(
+        "uncaught in thread %s", name, exc_info=(args.exc_type, error, args.exc_traceback)
+    )

@@ -15,6 +15,7 @@ import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
@@ -258,6 +259,16 @@ class Settings(BaseSettings):
         token = self.metrics_token
         return (token.get_secret_value() or None) if token is not None else None
 
+    def secret_values(self) -> frozenset[str]:
+        """Every secret here, and every password in a URL, in the spellings that a library might tell it in."""
+        found = set()
+        for _, value in self:
+            if isinstance(value, SecretStr):
+                plain = value.get_secret_value()
+                password = _password_of(plain)
+                found |= {plain, password, unquote(password)}
+        return frozenset(found - {""})
+
     @property
     def tick_file(self) -> Path:
         """When the billing worker last ticked; see `workers/billing.py`."""
@@ -300,6 +311,14 @@ def as_json(settings: Settings) -> str:
         for name, value in settings
     }
     return json.dumps(plain, default=str, indent=2)
+
+
+def _password_of(text: str) -> str:
+    """Of a URL; nothing of what is none."""
+    try:
+        return urlsplit(text).password or ""
+    except ValueError:
+        return ""
 
 
 def runtime_dir(directory: Path) -> Path:

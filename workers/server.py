@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -36,6 +37,8 @@ from workers.usage import usage
 
 FAILED, INTERRUPTED = 1, 130
 
+log = logging.getLogger(__name__)
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 app.add_typer(keys, name="keys")
 app.add_typer(projects, name="projects")
@@ -65,6 +68,9 @@ def main() -> None:
         _fail(f"bad_settings: {complaint(error)}", FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED)
+    except Exception:  # whatever it was: its trace is a record like all others, without secrets
+        log.exception("a command failed")
+        raise SystemExit(FAILED) from None
 
 
 @app.command()
@@ -261,7 +267,8 @@ def supervise(directory: Dir = HERE) -> None:
     """What `up` leaves running: the parent of all parts."""
     from workers.stack import supervise
 
-    configure(load(directory).log_level)
+    settings = load(directory)
+    configure(settings.log_level, settings.secret_values())
     supervise.keep(directory)
 
 
@@ -270,7 +277,7 @@ def _process(directory: Path) -> Settings:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     settings = load(directory)
-    configure(settings.log_level)
+    configure(settings.log_level, settings.secret_values())
     return settings
 
 
