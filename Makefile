@@ -1,6 +1,6 @@
 # Everything a person or CI types. `make` alone prints what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup venv check check-terraform test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once fuzz audit rehearsal up down bench release lock clean
+.PHONY: help setup venv check check-terraform test test-fast mutants demo drill-cap drill-chaos drill-faults drill-once drill-upgrade drill-restore fuzz audit rehearsal compose-smoke up down bench release lock clean
 
 # The tools of ext4 are there, and not on everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -64,8 +64,17 @@ drill-once: setup ## kill the worker at its worst moments under commands that ar
 fuzz: venv ## make what guests say hostile, each parser for its share of MINUTES=10; ONLY=request, JSON=1
 	@$(PYTHON) -m drills.fuzz --minutes $(or $(MINUTES),10) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json)
 
+drill-upgrade: setup ## the release before becomes this one under a command that runs for MINUTES=10; QUICK=1, OLD=tag, JSON=1
+	@$(PYTHON) -m drills.upgrade $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OLD),--old $(OLD)) $(if $(QUICK),--quick) $(if $(JSON),--json)
+
+drill-restore: setup ## PostgreSQL is put back from a backup under machines from before and after it; JSON=1
+	@$(PYTHON) -m drills.restore $(if $(JSON),--json)
+
 rehearsal: setup ## the whole path on AWS, on this machine: three hosts, one lost in mid-step; QUICK=1, JSON=1
 	@$(PYTHON) -m drills.rehearsal $(if $(QUICK),--quick) $(if $(JSON),--json)
+
+compose-smoke: venv ## docker-compose.yml on a Docker engine, the demo's job through it; BUILD=1 builds our images anew, JSON=1
+	@$(PYTHON) -m drills.compose $(if $(BUILD),--build) $(if $(JSON),--json)
 
 up: $(SETUP_FOR_STACK) ## start the stack here; MACHINES=fake simulates the machines
 	@$(SERVER) up $(if $(MACHINES),--machines $(MACHINES))

@@ -24,6 +24,7 @@ from infra.stack.process import carrying
 from infra.stack.records import MARK, Identity, Places, read_identity
 from infra.wiring import Control
 from workers.stack import status
+from workers.stack.standing import SAY_SO, gone_back
 from workers.stack.supervise import places_of
 from workers.watch import Deaf
 
@@ -78,6 +79,7 @@ def examine(directory: Path, *, fix: bool) -> Report:
         if control is None:
             _tell_unknown(report, settings, host)
             return report
+        _look_at_course(report, settings)
         _look_at_hosts(report, control)
         _look_at_clock(report, control)
         _look_at_queue(report, control, settings)
@@ -148,6 +150,12 @@ def _tell_unknown(report: Report, settings: Settings, host: HostPorts | None) ->
         live, known = len(host.machines.live()), len(host.machines.known())
         bundles = len(host.bundles.known())
         report.notes.append(f"in {settings.dir}: {known} machines ({live} live), {bundles} bundles")
+
+
+def _look_at_course(report: Report, settings: Settings) -> None:
+    shown = gone_back(settings)
+    if shown is not None:
+        report.found("database_went_back", "database", shown, SAY_SO)
 
 
 def _look_at_hosts(report: Report, control: Control) -> None:

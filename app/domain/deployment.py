@@ -1,10 +1,9 @@
-"""Epochs of a deployment: a database that was put back to an earlier state tells who runs machines that it does not
-know all of them.
+"""Epochs of a deployment: how those who run machines know that the database was put back to an earlier state, and does
+not know all that they run.
 
-A deployment is one database's history. Its *epoch* is a number that an operator makes greater once, after the database
-was restored from a backup; machines belong to the epoch in which they were started. Its *beat* only ever
-grows within an
-epoch, so whoever remembers a greater one than the database has knows that the database went back.
+A deployment is the history of one database. Its *epoch* is a number that an operator makes greater once, when the
+database was restored from a backup; a machine belongs to the epoch in which it was started. Its *beat* only ever grows
+within an epoch: whoever remembers a greater one than the database has knows that the database went back.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@ class Worker:
     """`claim` names it in every fenced write and in its queue; no two processes ever have the same.
 
     `pid`, `started_ticks` (the kernel's start time of that number) and `boot_id` tell it from whoever gets the number
-    next. `heartbeat_age_ns` is by the database's clock. `revision` is the last change of the schema that its
-    code knows;
-    None where its release did not say yet.
+    next. `heartbeat_age_ns` is by the database's clock. `revision` is the last change of the schema that
+    its code knows; None where its release did not say yet.
     """
 
     claim: str

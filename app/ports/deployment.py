@@ -20,9 +20,8 @@ class Deployments(Protocol):
         ...
 
     def begin_epoch(self, *, copy: bool = False) -> Deployment:
-        """A restore is over: machines of every earlier epoch are to end. With `copy` the database is a copy,
-        and another
-        deployment from now on. Each call begins one more.
+        """A restore is over: machines of every earlier epoch are to end. With `copy` the database is a copy, and of
+        another deployment from now on. Each call begins one more.
         """
         ...
 

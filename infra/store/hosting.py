@@ -18,9 +18,8 @@ class HostRow(Row, table=True):
     """`strikes` are the failures in a row that speak against it, `self_tests` those since a fork was handed over.
 
     `holds` are the bundles of its own folder, where it fetches none; `gone_ns` is when the cloud takes it back,
-    `retired_ns` since when the fleet shrinks by it. `ahead_epoch` and `ahead_beat` are what it remembers of
-    the deployment
-    where the database had come less far.
+    `retired_ns` since when the fleet shrinks by it. `ahead_epoch` and `ahead_beat` are what it remembers of the
+    deployment where the database had come less far.
     """
 
     __tablename__ = "host"

@@ -62,8 +62,7 @@ class Schema:
     """How a database stands to this release. `known` is the last expanding revision of this release's code.
 
     `expand` and `contract` are what it would still do. `newer`: a later release has migrated it; `least` is
-    the revision
-    that whoever uses it must know.
+    the revision that whoever uses it must know.
     """
 
     known: str

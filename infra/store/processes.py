@@ -43,8 +43,8 @@ class ControlProcessRow(Row, table=True):
 
 
 class DeploymentRow(Row, table=True):
-    """One row, made with the table. `least_revision`: whoever knows no later change of the schema than that one must
-    know at least it; see `infra/store/migrate.py`.
+    """One row, made with the table. `least_revision`: the change of the schema that whoever uses this database must
+    know; see `infra/store/migrate.py`.
     """
 
     __tablename__ = "deployment"

@@ -297,6 +297,25 @@ def test_the_last_snapshot_of_a_bundle_stays_whatever_its_row_says(account: Acco
     assert account.there() == {last.snapshot_id}
 
 
+def test_a_snapshot_from_before_a_restore_is_told_and_left_for_a_week(account: Account) -> None:
+    """Its row, and all else of it, was committed after the backup; what is made later is as mortal as ever."""
+    account.snapshot("tok_known")
+    before = account.snapshot("tok_lost", "build_lost")
+    account.ports.resources.gone("tok_lost")
+    account.suite.clock.advance(2 * HOUR_S)
+    account.ports.deployments.begin_epoch()
+    account.suite.clock.advance(HOUR_S)
+    after = account.snapshot("tok_later", "build_gone")
+    assert account.turns(3) == [LeakKind.CLOUD_SNAPSHOT] * 2
+    there = account.there()
+    assert before in there
+    assert after not in there
+    assert account.owed[-1] > 0
+    account.suite.clock.advance(8 * 24 * HOUR_S)
+    account.turns(2)
+    assert before not in account.there()
+
+
 def test_another_deployments_is_never_touched(account: Account) -> None:
     held = account.cloud._held
     theirs = account.create("tok_theirs", {TAG_DEADLINE: "0"})

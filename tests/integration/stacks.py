@@ -28,6 +28,7 @@ DEFINITION: Definition = {
 # What stays of a stack that is down: data, and the settings that it is read by.
 STAYS = {
     *("promigence.db", "key.secret", "metrics.token", "settings.json", "lock"),
+    *("deployment.control.json", "deployment.host.json"),
     *("blobs", "bundles", "spool", "machines", "logs"),
 }
 

@@ -66,6 +66,34 @@ def test_a_drain_takes_nothing_new_and_ends_what_it_holds(stack: Stack, client: 
     assert _logged(stack, "part_left") == [{"part": f"worker-{old}", "code": 0}]
 
 
+def test_an_upgrade_to_the_release_that_runs_finds_nothing_to_do(stack: Stack) -> None:
+    before = stack.pids()
+    looked = stack.server("upgrade", "--check", "--json")
+    assert looked.returncode == 0, looked.stderr
+    told = json.loads(looked.stdout)
+    assert (told["done"], told["expand"], told["contract"]) == (True, [], [])
+    parts = {part["name"]: part["release"] for part in told["parts"]}
+    assert set(parts) == {"api", "worker", "billing", "flower"}
+    assert parts["api"] == parts["worker"] == parts["billing"] == told["release"]
+    assert stack.server("upgrade").returncode == 0
+    assert stack.pids() == before
+
+
+def test_a_database_that_went_back_is_not_upgraded_and_an_epoch_does_not_begin_by_mistake(
+    stack: Stack,
+) -> None:
+    assert "control_plane_runs" in stack.server("restored", "--force").stderr
+    memory = stack.directory / "deployment.control.json"
+    seen = json.loads(memory.read_text())
+    stopped = stack.pid("billing")
+    memory.write_text(json.dumps({**seen, "beat": seen["beat"] + 10**6}))
+    try:
+        assert "database_went_back" in stack.server("upgrade").stderr
+    finally:
+        memory.write_text(json.dumps(seen))
+    assert stack.pid("billing") == stopped
+
+
 def test_a_stack_goes_down_with_a_worker_that_drains(stack: Stack, client: Promigence) -> None:
     run = client.runs.start("task-suite", count=2, spend_cap=1.0, exec={"sh": "sim: 300s exit 0"})
     until(lambda: client.runs.get(run["run_id"])["progress"]["running"] == 2, "two running")

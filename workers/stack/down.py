@@ -41,6 +41,7 @@ DATA = (
         "metrics.token",
         SETTINGS_FILE,
     ),
+    *("deployment.control.json", "deployment.host.json"),
     *("blobs", "bundles", "spool", "machines", "logs"),
 )
 

@@ -47,13 +47,12 @@ def restored(directory: Path, *, copy: bool = False, force: bool = False) -> Res
     """
     settings = load(directory)
     needs_stack(directory)
+    _refuse(_running_here(directory))
     wiring.migrate(settings)
     why = gone_back(settings, wiring.schema(settings)) or _said(copy=copy, force=force)
     with wiring.control(settings) as control:
         ports = control.ports
-        running = (*_running_here(directory), *_running(ports))
-        if running:
-            raise Conflict("control_plane_runs", f"stop first: {', '.join(running)}")
+        _refuse(_running(ports))
         before = ports.deployments.now()
         with noted(ports, "deployment.restored", target=before.deployment_id):
             now = ports.deployments.begin_epoch(copy=copy)
@@ -62,6 +61,11 @@ def restored(directory: Path, *, copy: bool = False, force: bool = False) -> Res
         hosts = ports.hosts.list()
         count = sum(len(ports.attempts.held_by(host.host_id)) for host in hosts)
     return Restored(now.deployment_id, now.epoch, before.epoch, why, count)
+
+
+def _refuse(running: tuple[str, ...]) -> None:
+    if running:
+        raise Conflict("control_plane_runs", f"stop first: {', '.join(running)}")
 
 
 def _said(*, copy: bool, force: bool) -> str:

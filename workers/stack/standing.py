@@ -14,9 +14,11 @@ SINCE = "0017"
 SAY_SO = "if it was restored from a backup, say so by `promigence-server restored`"
 
 
-def gone_back(settings: Settings, schema: Schema) -> str | None:
-    """What shows it, in words; None if nothing does. A database from before there were epochs shows nothing."""
-    if SINCE in schema.expand:
+def gone_back(settings: Settings, schema: Schema | None = None) -> str | None:
+    """What shows it, in words; None if nothing does. A database from before there were epochs, by its `schema`, shows
+    nothing.
+    """
+    if schema is not None and SINCE in schema.expand:
         return None
     memories = [EpochMemory(settings.dir, whose).read() for whose in (CONTROL, HOST)]
     with wiring.control(settings) as control:

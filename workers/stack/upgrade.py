@@ -7,6 +7,7 @@ interrupted goes on when it is asked for again, and one that is over finds nothi
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import time
 from collections import Counter
@@ -101,7 +102,7 @@ def upgrade(directory: Path, say: Say, *, wait: bool = True, everything: bool = 
     does, Conflict(upgrade_runs), Unavailable(part_not_ready).
     """
     settings, places = load(directory), places_of(directory)
-    with _alone(settings.dir / "upgrade.lock"):
+    with _alone(settings.dir):
         before = check(directory)
         if before.migrates:
             _migrate(settings, before, say)
@@ -262,11 +263,13 @@ def _supervised(identity: Identity) -> bool:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Raises Conflict(upgrade_runs)."""
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict("upgrade_runs", "another upgrade of this stack is at work") from None
+def _alone(directory: Path) -> Iterator[None]:
+    """One upgrade at a time in a directory, by a lock on itself. Raises Conflict(upgrade_runs)."""
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError:
+        raise Conflict("upgrade_runs", "another upgrade of this stack is at work") from None
+    finally:
+        os.close(lock)

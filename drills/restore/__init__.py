@@ -1,0 +1,1 @@
+"""A backup of PostgreSQL put back under machines that run: `python -m drills.restore`."""
