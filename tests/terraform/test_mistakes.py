@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.terraform.bindings import Types
 from tests.terraform.conftest import copied
 from tests.terraform.folders import folders
 from tests.terraform.planting import MISSING, NO_SUCH, Mistake, plant
@@ -22,13 +22,11 @@ VARIABLE = re.compile(r'^variable "(\w+)" \{(.*?)^}', re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("folder", folders())
 def test_a_misspelt_argument_and_a_missing_one_are_seen(
-    terraform: Terraform, tmp_path: Path, folder: str
+    terraform: Terraform, types: Types, tmp_path: Path, folder: str
 ) -> None:
     original = copied(tmp_path)
-    terraform.initialise(original / folder)
     seen = _all_seen(terraform, original, folder, CALLS, _required_inputs(original))
-    arguments = _required_arguments(terraform, original / folder)
-    seen |= _all_seen(terraform, original, folder, OF_PROVIDER, arguments)
+    seen |= _all_seen(terraform, original, folder, OF_PROVIDER, _required_arguments(types))
     assert {mistake.summary for mistake in seen} == {NO_SUCH, MISSING}
 
 
@@ -80,14 +78,9 @@ def _required_inputs(tree: Path) -> Mapping[str, frozenset[str]]:
     }
 
 
-def _required_arguments(terraform: Terraform, folder: Path) -> Mapping[str, frozenset[str]]:
-    done = terraform.run(folder, "providers", "schema", "-json")
-    (provider,) = json.loads(done.stdout)["provider_schemas"].values()
-    kinds = ("resource_schemas", "data_source_schemas", "ephemeral_resource_schemas")
+def _required_arguments(types: Types) -> Mapping[str, frozenset[str]]:
     return {
-        name: frozenset(
-            argument for argument, of in schema["block"]["attributes"].items() if of.get("required")
-        )
-        for kind in kinds
-        for name, schema in provider.get(kind, {}).items()
+        name: frozenset(each.name for each in block.attributes if each.required)
+        for blocks in types.values()
+        for name, block in blocks.items()
     }
