@@ -210,12 +210,14 @@ def worker(
 def billing(directory: Dir = HERE) -> None:
     """The billing worker: meters, leases, expiries, recovery; and where forks go."""
     from app.domain.fleet import Bounds
+    from app.flow.retention import DAY_NS
     from infra import wiring, wiring_access
     from infra.epochs import CONTROL, EpochMemory
     from infra.stack.records import make_runtime
     from workers import billing as worker
     from workers.admitting import doors_kept
     from workers.fleet import scaled
+    from workers.health import Watch, told
     from workers.placing import placing
     from workers.reaping import deployment_reaped
     from workers.residence import resident
@@ -228,9 +230,11 @@ def billing(directory: Dir = HERE) -> None:
     bounds = Bounds(settings.fleet_min, settings.fleet_max)
     with wiring.control(settings, "billing") as control, wiring_access.access(settings) as access:
         standing = ControlStanding(control.ports, EpochMemory(settings.dir, CONTROL))
-        guarded, planned = standing.guarded, control.metrics.planned
+        guarded, metrics = standing.guarded, control.metrics
+        watch = Watch(control.ports.clock, settings.tick_file)
+        planned = watch.planned(metrics.planned)
         with (
-            wiring.scraped(settings, control.metrics, settings.billing_metrics_port),
+            wiring.scraped(settings, metrics, settings.billing_metrics_port),
             resident(control.ports, "billing"),
             placing(control.ports, control.bells, settings.broker_url, settings.host_id),
             scaled(control.ports, wiring.fleet(settings), bounds, planned, guarded),
@@ -238,18 +242,20 @@ def billing(directory: Dir = HERE) -> None:
                 control.ports,
                 access,
                 wiring.fleet(settings),
-                control.metrics.leaked,
+                watch.leaked(metrics.leaked),
                 guarded,
             ),
             deployment_reaped(
                 control.ports,
                 control.rows,
                 control.queue,
-                control.metrics.leaked,
+                watch.leaked(metrics.leaked),
                 control.uploads,
-                control.metrics.owed,
+                watch.owed(metrics.owed),
+                audit_kept_ns=settings.audit_days * DAY_NS,
                 guarded=guarded,
             ),
+            told(control.ports, control.census, watch),
         ):
             worker.run(control.ports, control.bells, settings.tick_file, stop, standing.look)
 
