@@ -15,7 +15,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.errors import PromigenceError
+from app.errors import Conflict, PromigenceError
 from infra.logs import configure
 from infra.settings import PartName, Settings, complaint, load
 from workers.audit import audit
@@ -174,10 +174,17 @@ def logs(
 
 @app.command()
 def migrate(directory: Dir = HERE) -> None:
-    """Bring the database up to this release; `up` and `serve` do it by themselves."""
+    """Bring the database up to this release, which `up` and `serve` do by themselves, and take away what no release
+    uses any more, unless somebody is there who may need it.
+    """
     from infra import wiring
 
-    wiring.migrate(load(directory))
+    settings = load(directory)
+    wiring.migrate(settings)
+    try:
+        wiring.contract(settings)
+    except Conflict as needed:
+        _say(f"{needed.code}: {needed.message}")
 
 
 @app.command()
