@@ -11,6 +11,7 @@ from drills.compose.engine import Deployment
 from promigence import Promigence
 from promigence.types import Report
 
+SNAPSHOT = "outlive"
 FORKS, CAP_USD = 3, 0.5
 # Longer than a worker takes to be started again and to adopt what it finds, on two cores that emulate.
 BUSY_S = 40
@@ -78,7 +79,7 @@ def _machines_outlive(
     wrong = [
         *([] if len(before) == FORKS else [f"{what}: {len(before)} machines before, not {FORKS}"]),
         *([] if before == after else [f"{what}: machines were {before}, and are {after}"]),
-        *_wrong_results(report, what),
+        *wrong_results(report, what),
     ]
     return Seen({"worker_back_seconds": round(back_s, 1), "machines": len(after)}, wrong)
 
@@ -108,7 +109,7 @@ def _rows_say_so(here: Deployment, client: Promigence, end: Callable[[], None], 
 def _running(client: Promigence, command: str) -> str:
     """A run whose commands have all begun."""
     run = client.runs.start(
-        "task-suite", count=FORKS, spend_cap=CAP_USD, verify_each=False, exec={"sh": command}
+        SNAPSHOT, count=FORKS, spend_cap=CAP_USD, verify_each=False, exec={"sh": command}
     )
     run_id = run["run_id"]
 
@@ -119,7 +120,7 @@ def _running(client: Promigence, command: str) -> str:
     return run_id
 
 
-def _wrong_results(report: Report, what: str) -> list[str]:
+def wrong_results(report: Report, what: str) -> list[str]:
     wrong = []
     for fork in report["forks"]:
         said = fork["stdout_tail"].strip()
