@@ -9,21 +9,23 @@ locals {
 
   settings = merge(
     {
-      PROMIGENCE_AWS_REGION   = data.aws_region.this.region
-      PROMIGENCE_DEPLOYMENT   = var.deployment
-      PROMIGENCE_BUNDLES      = "ebs"
-      PROMIGENCE_BLOBS        = var.blobs_url
-      PROMIGENCE_KMS_KEY      = var.kms_key_arn
-      PROMIGENCE_METADATA_URL = "http://169.254.169.254"
-      PROMIGENCE_FLEET        = var.fleet
-      PROMIGENCE_FLEET_MIN    = tostring(var.fleet_min)
-      PROMIGENCE_FLEET_MAX    = tostring(var.fleet_max)
-      PROMIGENCE_PLACEMENT    = var.placement
-      PROMIGENCE_EGRESS_ALLOW = jsonencode(var.egress_allow)
-      PROMIGENCE_API_HOST     = "0.0.0.0"
-      PROMIGENCE_API_PORT     = tostring(var.api_port)
-      PROMIGENCE_FLOWER_HOST  = "0.0.0.0"
-      PROMIGENCE_FLOWER_PORT  = tostring(var.flower_port)
+      PROMIGENCE_AWS_REGION       = data.aws_region.this.region
+      PROMIGENCE_DEPLOYMENT       = var.deployment
+      PROMIGENCE_BUNDLES          = "ebs"
+      PROMIGENCE_BLOBS            = var.blobs_url
+      PROMIGENCE_KMS_KEY          = var.kms_key_arn
+      PROMIGENCE_METADATA_URL     = "http://169.254.169.254"
+      PROMIGENCE_REDIS_USER_GROUP = var.redis_user_group
+      PROMIGENCE_SECRETS_KMS_KEY  = var.kms_key_arn
+      PROMIGENCE_FLEET            = var.fleet
+      PROMIGENCE_FLEET_MIN        = tostring(var.fleet_min)
+      PROMIGENCE_FLEET_MAX        = tostring(var.fleet_max)
+      PROMIGENCE_PLACEMENT        = var.placement
+      PROMIGENCE_EGRESS_ALLOW     = jsonencode(var.egress_allow)
+      PROMIGENCE_API_HOST         = "0.0.0.0"
+      PROMIGENCE_API_PORT         = tostring(var.api_port)
+      PROMIGENCE_FLOWER_HOST      = "0.0.0.0"
+      PROMIGENCE_FLOWER_PORT      = tostring(var.flower_port)
     },
     var.settings,
   )

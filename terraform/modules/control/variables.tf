@@ -107,6 +107,11 @@ variable "blobs_url" {
   type        = string
 }
 
+variable "redis_user_group" {
+  description = "Id of ElastiCache's user group that logins of hosts are put into."
+  type        = string
+}
+
 variable "fleet" {
   description = "Name of the Auto Scaling group of hosts."
   type        = string

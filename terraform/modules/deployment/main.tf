@@ -123,6 +123,7 @@ module "control" {
   profile_arn                     = module.iam.control_profile_arn
   kms_key_arn                     = module.secrets.kms_key_arn
   blobs_url                       = module.storage.blobs_url
+  redis_user_group                = module.redis.user_group_id
   fleet                           = local.group_name
   fleet_min                       = var.fleet_min
   fleet_max                       = var.fleet_max

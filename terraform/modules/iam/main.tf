@@ -15,7 +15,11 @@ locals {
   instances = "${local.ec2}:${local.account}:instance/*"
   group     = "arn:${data.aws_partition.this.partition}:autoscaling:${data.aws_region.this.region}:${local.account}:autoScalingGroup:*:autoScalingGroupName/${var.group_name}"
   secrets   = "arn:${data.aws_partition.this.partition}:secretsmanager:${data.aws_region.this.region}:${local.account}:secret:promigence/${var.deployment}"
-  logs      = "arn:${data.aws_partition.this.partition}:logs:${data.aws_region.this.region}:${local.account}:log-group:/promigence/${var.deployment}/*"
+  # A user's id has 40 characters, so the deployment is in it by eight of its hash, as infra/aws/cache_users.py makes it.
+  cache       = "arn:${data.aws_partition.this.partition}:elasticache:${data.aws_region.this.region}:${local.account}"
+  cache_users = "${local.cache}:user:pmg-${substr(sha256(var.deployment), 0, 8)}-*"
+  cache_group = "${local.cache}:usergroup:${local.name}"
+  logs        = "arn:${data.aws_partition.this.partition}:logs:${data.aws_region.this.region}:${local.account}:log-group:/promigence/${var.deployment}/*"
 
   ours       = { StringEquals = { "aws:ResourceTag/promigence:deployment" = var.deployment } }
   made_ours  = { StringEquals = { "aws:RequestTag/promigence:deployment" = var.deployment } }
@@ -197,6 +201,50 @@ locals {
       Effect   = "Allow"
       Action   = ["secretsmanager:GetSecretValue"]
       Resource = "${local.secrets}/control-*"
+    },
+    {
+      # Who has a login is read off the names; AWS has no narrower right to lists.
+      Sid    = "WhoHasALogin"
+      Effect = "Allow"
+      Action = [
+        "secretsmanager:ListSecrets",
+        "elasticache:DescribeUsers",
+        "elasticache:DescribeUserGroups",
+      ]
+      Resource = "*"
+    },
+    {
+      Sid       = "MakeLogins"
+      Effect    = "Allow"
+      Action    = ["secretsmanager:CreateSecret", "secretsmanager:TagResource"]
+      Resource  = "${local.secrets}/host/*"
+      Condition = local.made_ours
+    },
+    {
+      Sid       = "LoginsOfHosts"
+      Effect    = "Allow"
+      Action    = ["secretsmanager:PutSecretValue", "secretsmanager:DeleteSecret"]
+      Resource  = "${local.secrets}/host/*"
+      Condition = local.ours
+    },
+    {
+      Sid       = "KeyOfLogins"
+      Effect    = "Allow"
+      Action    = ["kms:GenerateDataKey"]
+      Resource  = var.kms_key_arn
+      Condition = local.via_secret
+    },
+    {
+      Sid      = "UsersOfHosts"
+      Effect   = "Allow"
+      Action   = ["elasticache:CreateUser", "elasticache:ModifyUser", "elasticache:DeleteUser", "elasticache:AddTagsToResource"]
+      Resource = local.cache_users
+    },
+    {
+      Sid      = "LetThemIn"
+      Effect   = "Allow"
+      Action   = ["elasticache:ModifyUserGroup"]
+      Resource = [local.cache_group, local.cache_users]
     },
   ]
 }

@@ -29,6 +29,7 @@ variables {
   profile_arn                     = "arn:aws:iam::111122223333:instance-profile/promigence-trial-control"
   kms_key_arn                     = "arn:aws:kms:us-east-1:111122223333:key/00000000-0000-0000-0000-000000000000"
   blobs_url                       = "s3://promigence-trial-1/blobs"
+  redis_user_group                = "promigence-trial"
   fleet                           = "promigence-trial-host"
   fleet_min                       = 1
   fleet_max                       = 4
@@ -87,7 +88,7 @@ run "only_imdsv2_and_encrypted" {
 run "what_its_start_says" {
   assert {
     condition = alltrue([
-      for line in ["PROMIGENCE_FLEET=promigence-trial-host", "PROMIGENCE_FLEET_MIN=1", "PROMIGENCE_FLEET_MAX=4", "PROMIGENCE_BUNDLES=ebs", "PROMIGENCE_API_HOST=0.0.0.0"] :
+      for line in ["PROMIGENCE_FLEET=promigence-trial-host", "PROMIGENCE_FLEET_MIN=1", "PROMIGENCE_FLEET_MAX=4", "PROMIGENCE_BUNDLES=ebs", "PROMIGENCE_REDIS_USER_GROUP=promigence-trial", "PROMIGENCE_API_HOST=0.0.0.0"] :
       strcontains(base64decode(aws_launch_template.this.user_data), "\n${line}\n")
     ])
     error_message = base64decode(aws_launch_template.this.user_data)
