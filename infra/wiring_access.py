@@ -7,11 +7,13 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 from app.errors import BadRequest
+from app.flow.teardown import Made
 from app.ports.access import Access
 from infra.access.postgres import PostgresLogins
 from infra.access.redis import RedisLogins, with_login
 from infra.aws import secrets as account_secrets
 from infra.aws.cache_users import CacheUsers
+from infra.aws.ec2 import Ec2Cloud
 from infra.aws.secrets import SecretsManager
 from infra.aws.session import Account
 from infra.clock import HostClock
@@ -59,6 +61,22 @@ def own_secret(settings: Settings) -> str:
     with metadata(settings) as asked:
         host_id = settings.host_id if asked is None else asked.identity().instance_id
     return account_secrets.name_of_host(settings.deployment, host_id)
+
+
+def made_in_account(settings: Settings) -> Made:
+    """Where this deployment makes things in the account. Raises BadRequest(no_region, no_deployment)."""
+    if settings.aws_region is None or settings.deployment is None:
+        raise BadRequest(
+            "no_deployment", "set PROMIGENCE_AWS_REGION and PROMIGENCE_DEPLOYMENT: whose is meant"
+        )
+    pause = HostClock().pause
+    # Neither is written to: of users none is made here, and what they may do is nobody's.
+    users = CacheUsers(_account(settings), settings.deployment, "", lambda _: (), lambda *_: "")
+    return Made(
+        Ec2Cloud(_account(settings), settings.deployment, pause),
+        SecretsManager(_account(settings), settings.deployment, pause),
+        users,
+    )
 
 
 def _cache_users(

@@ -29,6 +29,7 @@ from workers.keys import keys
 from workers.projects import projects
 from workers.rates import rates
 from workers.restored import restored
+from workers.teardown import teardown
 from workers.upgrade import upgrade
 from workers.usage import usage
 
@@ -50,6 +51,7 @@ app.command()(audit)
 app.command()(credentials)
 app.command()(doctor)
 app.command()(explain)
+app.command()(teardown)
 app.command()(upgrade)
 app.command()(restored)
 
