@@ -91,7 +91,7 @@ def test_a_part_is_handed_what_it_needs_and_no_more() -> None:
         }
         for part in ("api", "billing", "flower")
     }
-    assert handed["flower"] == {"redis_url", "flower_password"}
+    assert handed["flower"] == {"flower_redis_url", "flower_password"}
     assert handed["billing"] == {"database_url", "redis_url", "metrics_token"}
     assert "flower_password" not in handed["api"]
 
