@@ -251,6 +251,7 @@ def billing(directory: Dir = HERE) -> None:
                 control.ports,
                 access,
                 wiring.fleet(settings),
+                control.bells.alone,
                 watch.leaked(metrics.leaked),
                 guarded,
             ),

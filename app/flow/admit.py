@@ -18,6 +18,9 @@ from app.ports import Ports
 from app.ports.access import Access
 from app.ports.fleet import Fleet
 
+# In one turn: what comes at once is let in within a few turns, and no turn takes for ever.
+MOST_AT_ONCE = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -75,7 +78,8 @@ def known(access: Access) -> frozenset[str]:
 
 
 def turn(access: Access, fleet: Fleet) -> Moved:
-    """Let in the instances of the group that are not, and shut out those of hosts that have ended, as the cloud says.
+    """Let in the instances of the group that are not, some at a time, and shut out those of hosts that have ended, as
+    the cloud says. Two at once would give one host two passwords: its caller sees to it that there is one.
 
     Raises Unavailable and CloudRefused where the fleet or the stores cannot be read; nothing was done then.
     """
@@ -84,7 +88,8 @@ def turn(access: Access, fleet: Fleet) -> Moved:
     living = frozenset(each.instance_id for each in state.living)
     ended = fleet.ended(tuple(sorted(any_of - {each.instance_id for each in state.instances})))
     act = _Acts()
-    admitted = [each for each in sorted(living - complete) if act.on(each, partial(admit, access))]
+    new = sorted(living - complete)[:MOST_AT_ONCE]
+    admitted = [each for each in new if act.on(each, partial(admit, access))]
     expelled = [each for each in sorted(ended) if act.on(each, partial(expel, access))]
     act.on("all", lambda _: access.settle())
     return Moved(tuple(admitted), tuple(expelled), tuple(act.failures))

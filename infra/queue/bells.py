@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import redis
 from kombu.exceptions import OperationalError
@@ -11,7 +13,7 @@ from redis.exceptions import RedisError
 
 from infra.queue.address import CONNECT_TIMEOUT_S, redis_url
 from infra.queue.application import celery
-from infra.queue.names import ALIVE, CONTROL, WAKES, Task, echo_key, host_queue, worker_queue
+from infra.queue.names import ALIVE, ALONE, CONTROL, WAKES, Task, echo_key, host_queue, worker_queue
 from infra.queue.outage import Outage, away
 from infra.queue.sweeping import sweep
 
@@ -83,6 +85,23 @@ class CeleryBells:
     def alive(self, queue: str) -> None:
         """Say that the process of the control plane whose own queue this is lives, for a minute: it has no row."""
         self._say(lambda: self._redis.set(ALIVE + queue, b"", ex=ALIVE_S))
+
+    @contextmanager
+    def alone(self, what: str, for_s: int) -> Iterator[bool]:
+        """Inside, whether nobody else of the deployment does this now. Who dies inside keeps others out for `for_s`,
+        and who takes longer does not keep them out any more. Raises Unavailable(queue_away).
+        """
+        key, token = f"{ALONE}{what}", secrets.token_hex(16).encode()
+        try:
+            got = bool(self._redis.set(key, token, nx=True, ex=for_s))
+        except RedisError as error:
+            raise away(error) from error
+        try:
+            yield got
+        finally:
+            with suppress(RedisError):
+                if got and self._redis.get(key) == token:
+                    self._redis.delete(key)
 
     def sweep(self, living: Callable[[], frozenset[str]]) -> int:
         """Remove the queues of processes that are gone, and where they listened for commands; how many.

@@ -14,6 +14,7 @@ CONTROL = "control"
 OF_ONE = ("host.*", "worker.*", "*.reply.celery.pidbox")
 WAKES = "promigence:wake:"
 ALIVE = "promigence:alive:"
+ALONE = "promigence:alone:"
 # Where kombu keeps, of each worker, that it takes commands from Flower, and the second set that it keeps of them; a
 # worker that was killed leaves its own there.
 EARS = ("_kombu.binding.celery.pidbox", "_kombu.binding_permanent.celery.pidbox")

@@ -243,3 +243,11 @@ def test_nobody_is_shut_out_because_a_list_could_not_be_read(stores: Stores) -> 
 
     fleet.away = False
     assert admit.known(stores.access) == before
+
+
+def test_many_that_come_at_once_are_let_in_within_some_turns(stores: Stores) -> None:
+    fleet = FakeFleet(ManualClock(), most=50, desired=admit.MOST_AT_ONCE + 5)
+
+    counts = [len(admit.turn(stores.access, fleet).admitted) for _ in range(3)]
+
+    assert counts == [admit.MOST_AT_ONCE, 5, 0]

@@ -185,6 +185,22 @@ def test_what_processes_that_are_gone_left_is_removed(bells: CeleryBells, socket
         assert 0 < broker.ttl(f"promigence:alive:{on}") <= 60
 
 
+def test_one_at_a_time_is_alone(bells: CeleryBells, socket: Path) -> None:
+    with running(socket) as broker:
+        with bells.alone("x", 60) as first, bells.alone("x", 60) as second:
+            assert (first, second) == (True, False)
+            with bells.alone("y", 60) as other:
+                assert other
+            assert 0 < broker.ttl("promigence:alone:x") <= 60
+        with bells.alone("x", 60) as again:
+            assert again
+            # It took too long, and somebody else began.
+            broker.set("promigence:alone:x", "another's")
+        assert broker.get("promigence:alone:x") == b"another's"
+    with pytest.raises(Unavailable), bells.alone("x", 60):
+        pass
+
+
 def test_sweeping_a_queue_that_is_away_says_so(bells: CeleryBells) -> None:
     with pytest.raises(Unavailable, match="no answer from Redis"):
         bells.sweep(frozenset)
