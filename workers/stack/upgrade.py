@@ -25,6 +25,7 @@ from infra.settings import Settings, load
 from infra.stack.process import Process, stop
 from infra.stack.records import Identity, Places, read_identity, read_processes
 from infra.store.migrate import Schema, known_revision
+from workers.noted import noted
 from workers.probes import wait_until_well
 from workers.stack.standing import refuse_gone_back
 from workers.stack.status import asking, written_key
@@ -106,15 +107,29 @@ def upgrade(directory: Path, say: Say, *, wait: bool = True, everything: bool = 
         before = check(directory)
         if before.migrates:
             _migrate(settings, before, say)
-        named = {part.name for part in before.parts if everything or not part.current}
-        for name in CONTROL_PLANE:
-            if name in named:
-                _restart(settings, places, name, say)
-        if "worker" in named or any(name.startswith("worker-") for name in named):
-            _replace_worker(settings, say, wait=wait)
-        if before.migrates:
-            _contract(settings, say)
+        with _in_the_log(settings, before):
+            named = {part.name for part in before.parts if everything or not part.current}
+            for name in CONTROL_PLANE:
+                if name in named:
+                    _restart(settings, places, name, say)
+            if "worker" in named or any(name.startswith("worker-") for name in named):
+                _replace_worker(settings, say, wait=wait)
+            if before.migrates:
+                _contract(settings, say)
         return check(directory)
+
+
+@contextmanager
+def _in_the_log(settings: Settings, before: Outlook) -> Iterator[None]:
+    """Once the database has a log that this release can write. A host has no way to it."""
+    if not before.migrates:
+        yield
+        return
+    with (
+        wiring.control(settings) as control,
+        noted(control.ports, "upgrade", target=before.release),
+    ):
+        yield
 
 
 def _migrate(settings: Settings, before: Outlook, say: Say) -> None:
