@@ -263,13 +263,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What a closing brought about, for the bells that follow it; `stopping` are machines that the run's rule stops."""
+    """What a closing brought about, for the bells that follow it; what follows for its run is `Meters.settle`'s."""
 
     fork_state: ForkState
-    run_ended: bool
-    build_id: str | None = None
     lost_exec_ids: tuple[str, ...] = ()
-    stopping: tuple[Attempt, ...] = ()
 
 
 class ExecPurpose(StrEnum):

@@ -349,20 +349,14 @@ def close(
     host.machines.forget(name)
     if claimed.fork.state in COMING_UP:
         ports.bells.fork(host.host_id)
-    if closed.run_ended:
-        ports.bells.woken(claimed.run.run_id)
-    ring_after(ports, closed, host.host_id)
+    ring_after(ports, closed)
     return closed
 
 
-def ring_after(ports: Ports, closed: Closed, host_id: str) -> None:
-    """The bells that follow a closing: room is free, callers wait, a build goes on, a run's rule stops the others."""
+def ring_after(ports: Ports, closed: Closed) -> None:
+    """The bells that follow a closing: callers wait; room is free, and whoever gives it out settles the run first."""
     for exec_id in closed.lost_exec_ids:
         ports.bells.woken(exec_id)
-    if closed.run_ended and closed.build_id is not None:
-        ports.bells.verify(host_id, closed.build_id)
-    for attempt in closed.stopping:
-        ports.bells.stop(attempt.claim, attempt.attempt_id)
     ports.bells.place()
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from app.domain.run import Attempt
 from app.errors import Unavailable
 from app.flow._claimed import ring_after
+from app.flow._settling import ring_sequel, settle
 from app.ports import Ports
 
 T = TypeVar("T")
@@ -34,13 +35,15 @@ def tick(ports: Ports) -> None:
         parts.do(partial(_expire_queued, ports, run_id))
     for attempt in parts.all(ports.attempts.overdue):
         parts.do(partial(_close_by_time, ports, attempt))
+    for run_id in parts.all(ports.meters.unsettled):
+        parts.do(partial(settle, ports, run_id))
     if parts.failures:
         raise ExceptionGroup("parts of a tick failed", parts.failures)
 
 
 def _expire_queued(ports: Ports, run_id: str) -> None:
-    for closed in ports.meters.expire_queued(run_id):
-        ring_after(ports, closed, "")
+    ring_sequel(ports, ports.meters.expire_queued(run_id))
+    ports.bells.place()
 
 
 def _close_by_time(ports: Ports, attempt: Attempt) -> None:
@@ -48,7 +51,7 @@ def _close_by_time(ports: Ports, attempt: Attempt) -> None:
         attempt.attempt_id, "its host did not report its end, and its lease is long over"
     )
     if closed is not None:
-        ring_after(ports, closed, attempt.host_id)
+        ring_after(ports, closed)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ def in_account(ports: Ports, rows: RowLeaks) -> frozenset[Leak]:
     """
     if ports.cloud is None:
         return frozenset()
+    ports.resources.forget()
     volumes, snapshots = ports.cloud.volumes(), ports.cloud.snapshots()
     # The rows are read after the lists: what was made in between is not taken for a leak.
     return frozenset(leaked(volumes, snapshots, _owners(ports, rows, volumes)))

@@ -131,5 +131,5 @@ def _close_gone(ports: Ports, fleet: Fleet, act: _Acts) -> int:
 def _close(ports: Ports, attempt: Attempt) -> bool:
     closed = ports.attempts.close_gone(attempt.attempt_id, _GONE)
     if closed is not None:
-        ring_after(ports, closed, attempt.host_id)
+        ring_after(ports, closed)
     return closed is not None

@@ -154,5 +154,5 @@ def _close_by_time(ports: Ports, attempt_id: str) -> bool:
         attempt_id, "its host did not report its end, and its lease is long over"
     )
     if closed is not None:
-        ring_after(ports, closed, "")
+        ring_after(ports, closed)
     return closed is not None

@@ -127,6 +127,10 @@ class Resources(Protocol):
         """The cloud has no such resource any more, or never made it. Twice is safe, and so is a token of no row."""
         ...
 
+    def forget(self) -> None:
+        """Forget what has been gone for longer than any statement can be had of."""
+        ...
+
     def of_bundle(self, bundle_id: str) -> tuple[Resource, ...]:
         """Those of a bundle that are not gone, oldest first."""
         ...

@@ -76,8 +76,9 @@ class Hosts(Protocol):
         ...
 
     def give_notice(self, host_id: str, told: Notice) -> bool:
-        """The cloud takes a host back: it gets no forks any more, and those that wait on it wait elsewhere, from this
-        transaction on. What runs there goes on. False if that is known. Raises NotFound(unknown_host).
+        """The cloud takes a host back: from this transaction on it gets no forks and starts none; those that wait on it
+        are sent elsewhere by `unassign_dead`. What runs there goes on. False if that is known. Raises
+        NotFound(unknown_host).
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.domain.run import Closed
+from app.domain.sequel import Sequel
 
 
 class Meters(Protocol):
@@ -33,6 +33,22 @@ class Meters(Protocol):
         """Live runs of which a fork waited past the queue timeout."""
         ...
 
-    def expire_queued(self, run_id: str) -> tuple[Closed, ...]:
-        """End a run's forks that waited past the queue timeout as `no_capacity`, with what was seen of the hosts."""
+    def expire_queued(self, run_id: str) -> Sequel | None:
+        """End a run's forks that waited past the queue timeout as `no_capacity`, with what was seen of the hosts.
+
+        None if none did.
+        """
+        ...
+
+    def unsettled(self) -> tuple[str, ...]:
+        """Live runs that `settle` would change, the oldest first."""
+        ...
+
+    def settle(self, run_id: str) -> Sequel | None:
+        """Draw what follows from what hosts wrote of a run's forks; None if no bell follows, or it had ended.
+
+        A placed fork that neither its grant nor the pool can fund its smallest lease ends, and so does one that waits
+        and is asked to stop; the pool tops up what it can. If the run's own rule is broken, all of it is stopped. With
+        its last fork the run ends, and its project has again what was not charged.
+        """
         ...

@@ -162,9 +162,9 @@ class Attempts(Protocol):
         """Claim one queued fork that is placed on this host (this one, if given) and open its meter: state RESTORING.
 
         A template is claimed only by its id, others only as `of` allows. The lease is what its grant funds. A fork that
-        is asked to stop, or that neither its grant nor the pool can fund its smallest lease, ends here instead, and the
-        next is taken. None when none of those waits, or when `at_once` forks of this host are RESTORING or CHECKING:
-        those that wait cost nothing meanwhile. Two workers never get the same fork.
+        is asked to stop, or whose grant cannot fund its smallest lease, is left to `Meters.settle`. None when none of
+        the others waits, or when `at_once` forks of this host are RESTORING or CHECKING: those that wait cost nothing
+        meanwhile. Two workers never get the same fork.
         """
         ...
 
@@ -200,7 +200,8 @@ class Attempts(Protocol):
         A fork to be requeued ends instead if it is asked to stop; and `environment_failed` if grant and pool cannot
         fund its smallest lease, or if a command may have started (unless the run allows `rerun_started`): the row's
         intent decides, not the caller's copy of it. Commands that have not ended are LOST, with the failure if there
-        is one. The run ends with its last fork. `more_forks` (a build's verification forks) join the run in the same
+        is one. What follows for the run is `Meters.settle`'s. `more_forks` (a build's verification forks)
+        join the run in the same
         transaction, their grants from the pool; Conflict(pool_exhausted) if it has not as much, then nothing is done.
         They do not join where the fork is asked to stop: it ends for that.
         """

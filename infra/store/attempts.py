@@ -20,33 +20,34 @@ from app.domain import ledger
 from app.domain.checks import Check
 from app.domain.event import EventKind
 from app.domain.fork import ForkState, move
-from app.domain.ledger import Move
 from app.domain.money import NS_PER_SECOND
 from app.domain.mounts import Claimable
-from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Role, Run, Verdict
+from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Role, Verdict
 from app.errors import Conflict
 from app.ids import new_id
 from infra.store import closing as ends
 from infra.store import keeping
 from infra.store.deployments import deployment_of
-from infra.store.ending import end_waiting
 from infra.store.engine import BRIEFLY_MS, Database, insert_new
 from infra.store.events import of_fork, tell
 from infra.store.fence import held
-from infra.store.money import Entry, book
 from infra.store.rows import (
     claimed_of,
     columns_of,
     find_attempt,
     find_run,
     fork_of,
-    lock_forks,
-    lock_run,
     noun_of,
     save,
 )
-from infra.store.schema import LedgerKind
 from infra.store.tables import attempts, forks, hosts, is_live, is_open, is_queued, samples
+
+# What waits and cannot start is the control plane's to fund or to end (`settling.py`).
+MAY_START = (
+    is_queued,
+    forks.c.stop_asked.is_(None),
+    forks.c.grant_micros >= forks.c.smallest_micros,
+)
 
 
 class Attempts:
@@ -65,18 +66,14 @@ class Attempts:
         at_once: int | None = None,
         of: Claimable | None = None,
     ) -> Claimed | None:
-        while True:
-            with self._database.write() as at:
-                if at_once is not None and _coming_up(at, host_id) >= at_once:
-                    return None
-                now_ns = self._database.now_ns(at)
-                fork = _next_queued(at, host_id, fork_id, _allowed(of, now_ns))
-                if fork is None:
-                    return None
-                if _may_start(fork):
-                    return _open(at, fork, claim, boot_id, opened_boot_ns, now_ns)
-            # Ending a fork takes its run's lock, which comes before the fork's: so in a transaction of its own.
-            self._fund_or_end(fork)
+        with self._database.write() as at:
+            if at_once is not None and _coming_up(at, host_id) >= at_once:
+                return None
+            now_ns = self._database.now_ns(at)
+            fork = _next_queued(at, host_id, fork_id, _allowed(of, now_ns))
+            if fork is None:
+                return None
+            return _open(at, fork, claim, boot_id, opened_boot_ns, now_ns)
 
     def checking(self, claimed: Claimed, checks: tuple[Check, ...], sample: str) -> Claimed:
         with self._database.write() as at:
@@ -178,31 +175,6 @@ class Attempts:
                 if ledger.may_close_by_time(now_ns - row.opened_ns, row.lease_ns)
             )
 
-    def _fund_or_end(self, seen: Fork) -> None:
-        """A queued fork that may not start: fund its smallest lease from the pool, or end it for its reason."""
-        with self._database.write() as at:
-            run = lock_run(at, seen.run_id)
-            (fork,) = lock_forks(at, forks.c.fork_id == seen.fork_id)
-            if fork.state is not ForkState.QUEUED:
-                return
-            now_ns = self._database.now_ns(at)
-            move = ledger.top_up(fork.grant_micros, fork.smallest_micros, run.pool_micros)
-            if fork.stop_asked is not None:
-                end_waiting(at, run, [fork], fork.stop_asked, now_ns)
-            elif move is None:
-                reason = ledger.unfunded(failed_before=fork.failure is not None)
-                end_waiting(at, run, [fork], reason, now_ns)
-            else:
-                _top_up(at, run, fork, move, now_ns)
-
-
-def _top_up(at: Connection, run: Run, fork: Fork, move: Move, now_ns: int) -> None:
-    # Once for each machine that it may get, so the machines so far are the number of the entry.
-    entry = Entry(fork.fork_id, LedgerKind.TOP_UP, move, sequence=fork.attempts)
-    book(at, run, [entry], now_ns)
-    topped_up = replace(fork, grant_micros=fork.grant_micros + move.granted_micros)
-    save(at, forks, "fork_id", fork, topped_up)
-
 
 def _coming_up(at: Connection, host_id: str) -> int:
     """How many forks of a host have a machine that is not handed over yet."""
@@ -243,17 +215,12 @@ def _next_queued(
     )
     row = at.execute(
         select(forks)
-        .where(forks.c.host_id == host_id, is_queued, chosen, allowed, ~shut.exists())
+        .where(forks.c.host_id == host_id, *MAY_START, chosen, allowed, ~shut.exists())
         .order_by(forks.c.queued_ns, forks.c.index)
         .limit(1)
         .with_for_update(key_share=True, skip_locked=True)
     ).one_or_none()
     return None if row is None else fork_of(row)
-
-
-def _may_start(fork: Fork) -> bool:
-    funded = ledger.may_start(fork.grant_micros, fork.smallest_micros)
-    return fork.stop_asked is None and funded
 
 
 def _open(

@@ -10,7 +10,6 @@ from app.domain.account import Receipt
 from app.domain.run import Fork, Run, RunState
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, LogLine, Snapshot
 from app.errors import Conflict, NotFound
-from infra.store.budgets import make_project
 from infra.store.engine import AnyRow, Database, locked
 from infra.store.receipts import keep_receipt
 from infra.store.rows import columns_of, noun_of
@@ -104,7 +103,7 @@ class Builds:
             if build.state.final:
                 raise Conflict("build_ended", f"build {build_id} has ended: {build.state.value}")
             now_ns = self._database.now_ns(at)
-            version = _next_version(at, snapshot, now_ns)
+            version = _next_version(at, snapshot)
             new = replace(snapshot, version=version, created_ns=now_ns)
             at.execute(insert(snapshots).values(columns_of(new) | {"ref": new.ref}))
             _end(at, build_id, state=BuildState.VERIFIED, snapshot_ref=new.ref)
@@ -154,10 +153,9 @@ def _accepted(at: Connection, build: Build) -> Snapshot:
     return noun_of(Snapshot, row)
 
 
-def _next_version(at: Connection, snapshot: Snapshot, now_ns: int) -> int:
+def _next_version(at: Connection, snapshot: Snapshot) -> int:
     """One more than any version that the name ever had; the project's row, locked, lets one build at a time ask."""
     project_id = snapshot.project_id
-    make_project(at, project_id, now_ns)
     at.execute(locked(select(projects.c.project_id).where(projects.c.project_id == project_id)))
     newest = at.execute(
         select(func.max(snapshots.c.version)).where(

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, literal, select, update
 from app.domain import ledger
 from app.domain.event import Event, EventKind
 from app.domain.failure import HOST_FAULTS, Failure, Phase, failure
-from app.domain.fork import EndReason, ForkState, Outcome, move
+from app.domain.fork import EndReason, ForkState, move
 from app.domain.ledger import Settled, Split
 from app.domain.money import NS_PER_SECOND
 from app.domain.run import (
@@ -24,31 +24,19 @@ from app.domain.run import (
     Result,
     Role,
     Run,
-    RunState,
 )
 from app.errors import EnvironmentFault, FailureKind
 from infra.store import quarantine
 from infra.store.ending import (
-    build_of,
     end_of,
-    end_run_if_done,
     ended,
-    returned,
-    stop_by_rule,
 )
 from infra.store.events import of_fork, of_run, tell
 from infra.store.fence import held
 from infra.store.keeping import standing
 from infra.store.money import Entry, book
 from infra.store.room import give_back
-from infra.store.rows import (
-    find_attempt,
-    insert_forks,
-    lock_forks,
-    lock_run,
-    open_of,
-    save,
-)
+from infra.store.rows import find_attempt, insert_forks, lock_forks, lock_run, save
 from infra.store.saved_results import decided
 from infra.store.schema import LedgerKind
 from infra.store.tables import attempts, execs, forks, is_unfinished
@@ -185,12 +173,10 @@ def _close(
     lost = _lose_execs(at, ending.attempt, lost_by)
     tell(at, _told(ending, closing, fork))
     _join(at, run, ending, more_forks)
-    run, stopping = _stop_by_rule(at, run, ending, fork)
+    give_back(at, [ending.fork])
     # Where it was placed is locked by the former, after all hosts before it.
     quarantine.count(at, ending.fork, ending.attempt, closing.failure, ending.now_ns)
-    run = end_run_if_done(at, run, ending.now_ns)
-    done, build_id = run.state is RunState.ENDED, build_of(at, run.run_id)
-    return Closed(fork.state, done, build_id, lost, stopping)
+    return Closed(fork.state, lost)
 
 
 def _reason(ending: Ending, closing: Closing) -> EndReason | None:
@@ -335,18 +321,6 @@ def _told(ending: Ending, closing: Closing, fork: Fork) -> list[Event]:
         named = of_fork(EventKind.REPLACED, before, attempt=attempt.number)
         told.append(replace(named, host_id=None, attempt_id=None))
     return told
-
-
-def _stop_by_rule(
-    at: Connection, run: Run, ending: Ending, fork: Fork
-) -> tuple[Run, tuple[Attempt, ...]]:
-    """Give back the room of the fork and of those that end with it by the run's rule; which machines that stops."""
-    stops = fork.outcome is Outcome.ENV_FAILED and run.stopped is None
-    run, waiting = stop_by_rule(at, run, ending.now_ns) if stops else (run, ())
-    give_back(at, [ending.fork, *waiting])
-    run = book(at, run, [returned(each) for each in waiting], ending.now_ns)
-    stopped = stops and run.stopped is not None
-    return run, open_of(at, run.run_id) if stopped else ()
 
 
 def _join(at: Connection, run: Run, ending: Ending, more_forks: tuple[Fork, ...]) -> None:

@@ -21,7 +21,7 @@ from infra.store.money import Entry, book
 from infra.store.room import give_back
 from infra.store.rows import lock_forks
 from infra.store.schema import LedgerKind
-from infra.store.tables import builds, forks, is_live, runs
+from infra.store.tables import forks, is_live, runs
 
 
 def ended(fork: Fork, reason: EndReason, now_ns: int) -> Fork:
@@ -172,12 +172,6 @@ def over(fork: Fork) -> Conflict:
         outcome=fork.outcome.value if fork.outcome else None,
         reason=reason.value if reason else None,
     )
-
-
-def build_of(at: Connection, run_id: str) -> str | None:
-    """The build whose internal run this is."""
-    found = at.execute(select(builds.c.build_id).where(builds.c.run_id == run_id)).first()
-    return None if found is None else str(found.build_id)
 
 
 def _stopped(at: Connection, run: Run, now_ns: int) -> Stopped | None:

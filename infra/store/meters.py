@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, func, select, update
@@ -15,17 +15,19 @@ from app.domain.failure import Failure, Phase, failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.ledger import Need
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Closed, Role, Run, RunState
+from app.domain.run import Role, Run, RunState
+from app.domain.sequel import Sequel
 from app.errors import EnvironmentFault, FailureKind
+from infra.store import settling
 from infra.store.accrual import accrued, note
 from infra.store.budgets import find_project
 from infra.store.each import add_each
-from infra.store.ending import build_of, end_waiting
+from infra.store.ending import end_waiting
 from infra.store.engine import BRIEFLY_MS, AnyRow, Database, locked, pages
 from infra.store.events import tell
 from infra.store.hosts import ALIVE_NS, hosts_of
 from infra.store.money import Entry, book, next_sequence
-from infra.store.rows import index_of, lock_forks, lock_run, open_of
+from infra.store.rows import index_of, lock_forks, lock_run
 from infra.store.schema import LedgerKind
 from infra.store.tables import (
     attempts,
@@ -110,21 +112,25 @@ class Meters:
             )
             return tuple(late.scalars())
 
-    def expire_queued(self, run_id: str) -> tuple[Closed, ...]:
+    def unsettled(self) -> tuple[str, ...]:
+        with self._database.read() as at:
+            return settling.unsettled(at)
+
+    def settle(self, run_id: str) -> Sequel | None:
+        with self._database.write(BRIEFLY_MS) as at:
+            return settling.settle(at, run_id, self._database.now_ns(at))
+
+    def expire_queued(self, run_id: str) -> Sequel | None:
         with self._database.write(BRIEFLY_MS) as at:
             now_ns = self._database.now_ns(at)
             run = lock_run(at, run_id)
             overdue = forks.c.queued_ns < now_ns - run.spec.queue_timeout_ns
             late = lock_forks(at, forks.c.run_id == run_id, is_queued, overdue)
             if not late:
-                return ()
+                return None
             seen = _no_capacity(at, run, now_ns)
-            run = end_waiting(at, run, late, EndReason.ENVIRONMENT_FAILED, now_ns, seen)
-            done, build_id = run.state is RunState.ENDED, build_of(at, run_id)
-            closed = Closed(ForkState.ENDED, False, build_id)
-            stopping = open_of(at, run_id) if run.stopped is not None and not done else ()
-            last = replace(closed, run_ended=done, stopping=stopping)
-            return (*(closed for _ in late[1:]), last)
+            after = end_waiting(at, run, late, EndReason.ENVIRONMENT_FAILED, now_ns, seen)
+            return settling.sequel_of(at, run, after)
 
     def _ask_to_stop(self, late: Sequence[AnyRow]) -> list[tuple[str, str]]:
         """Those of the forks that still are as they were seen, and that nobody else writes now."""

@@ -15,13 +15,15 @@ from app.domain.spot import SAME_NOTICE_NS, Notice
 from app.errors import NotFound
 from infra.store.engine import locked
 from infra.store.events import of_fork, tell
-from infra.store.placing import unassign
 from infra.store.rows import lock_forks
 from infra.store.tables import builds, forks, hosts, is_live, is_unsettled, trials
 
 
 def give(at: Connection, host_id: str, told: Notice, now_ns: int) -> bool:
-    """Note a notice, and send what waits on the host elsewhere; False if it is known. Raises NotFound(unknown_host)."""
+    """Note a notice; False if it is known. Raises NotFound(unknown_host).
+
+    What waits there is sent elsewhere by whoever unassigns from hosts that are shut.
+    """
     gone_ns = now_ns + told.in_ns
     if _is_known(_gone_ns(at, host_id), gone_ns):
         return False
@@ -29,7 +31,6 @@ def give(at: Connection, host_id: str, told: Notice, now_ns: int) -> bool:
     if _is_known(_gone_ns(at, host_id, lock=True), gone_ns):
         return False
     at.execute(update(hosts).where(hosts.c.host_id == host_id).values(gone_ns=gone_ns))
-    unassign(at, tuple(fork for fork in here if fork.state is ForkState.QUEUED))
     tell(at, [_leaving(fork, told, gone_ns) for fork in _running(here)])
     return True
 

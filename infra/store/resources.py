@@ -28,7 +28,6 @@ class Resources:
     def intend(self, resource: Resource, within_ns: int) -> Resource:
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
-            at.execute(delete(resources).where(resources.c.gone_ns < now_ns - KEPT_NS))
             new = replace(
                 resource,
                 cloud_id=None,
@@ -70,6 +69,11 @@ class Resources:
                 .where(resources.c.token == token, _IS_LIVING)
                 .values(gone_ns=self._database.now_ns(at), deadline_ns=None)
             )
+
+    def forget(self) -> None:
+        with self._database.write() as at:
+            old_ns = self._database.now_ns(at) - KEPT_NS
+            at.execute(delete(resources).where(resources.c.gone_ns < old_ns))
 
     def of_bundle(self, bundle_id: str) -> tuple[Resource, ...]:
         return self._read(_IS_LIVING, resources.c.bundle_id == bundle_id)

@@ -26,7 +26,6 @@ class Workers:
             if at.execute(here).first() is None:
                 raise NotFound("unknown_host", f"host {worker.host_id} has not been registered")
             now_ns = self._database.now_ns(at)
-            at.execute(delete(workers).where(workers.c.heartbeat_ns < now_ns - FORGOTTEN_NS))
             at.execute(
                 insert(workers).values(
                     claim=worker.claim,
@@ -65,7 +64,9 @@ class Workers:
             return tuple(_worker(row, now_ns) for row in rows)
 
     def claims(self) -> frozenset[str]:
-        with self._database.read() as at:
+        with self._database.write() as at:
+            old_ns = self._database.now_ns(at) - FORGOTTEN_NS
+            at.execute(delete(workers).where(workers.c.heartbeat_ns < old_ns))
             return frozenset(at.execute(select(workers.c.claim)).scalars())
 
     def drain(self, host_id: str) -> tuple[Worker, ...]:

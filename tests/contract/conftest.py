@@ -63,6 +63,7 @@ def rows(url: str) -> Iterator[Rows]:
     store = create_store(url, key_secret=SECRET, now_ns=clock.wall_ns)
     made = Rows(store, clock)
     yield made
+    made.settle()
     made.check_laws()
     made.check_events()
     store.close()

@@ -95,12 +95,15 @@ class Mirror:
         self.heartbeat()
         self.rows.place()
         self._place()
+        topped_up = self.books.booked["top_up"]
+        self.rows.settle()
+        for run_id in self.books.runs:
+            self.books.settle(run_id)
         template = self._waiting_template()
         template_id = None if template is None else template.fork_id
         how = (self._claim, "boot", self.boot_ns)
         claimed = self.rows.store.attempts.open(a.HOST, *how, template_id)
         attempt_id = "" if claimed is None else claimed.attempt.attempt_id
-        topped_up = self.books.booked["top_up"]
         if template is None:
             opened = self.books.open_next(a.HOST, *how, attempt_id, self.now_ns)
         else:
@@ -210,9 +213,10 @@ class Mirror:
         assert sorted(overdue) == sorted(self.books.overdue(self.now_ns))
         for attempt_id in overdue:
             self.rows.clock.advance(TICK_NS / NS_PER_SECOND)
-            closed = self.rows.store.attempts.close_by_time(attempt_id, "silent")
+            closed = self.rows.close_by_time(attempt_id, "silent")
             assert closed is not None
             assert self.books.close_by_time(attempt_id, self.now_ns)
+            self.books.settle(self.books.attempts[attempt_id].run_id)
             self.reached["closed by time"] += 1
 
     def compare(self) -> None:
@@ -288,12 +292,13 @@ class Mirror:
         return tuple(a.fork(claimed.run.run_id, index, grant_micros=part) for index in range(count))
 
     def _close_store(self, claimed: Claimed, closing: Closing, more: tuple[Fork, ...]) -> None:
-        self.rows.store.attempts.close(claimed, closing, more)
+        self.rows.close_as(claimed, closing, more)
 
     def _close_books(self, claimed: Claimed, end: End, more: tuple[Fork, ...]) -> None:
         joining = tuple(_noted(fork) for fork in more)
         attempt = claimed.attempt
         self.books.close(attempt.attempt_id, attempt.claim, end, self.now_ns, joining)
+        self.books.settle(attempt.run_id)
 
     def _refused(self, act: Any) -> str | None:
         try:

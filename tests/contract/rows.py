@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, func, select
@@ -12,7 +13,8 @@ from app.domain.failure import Failure
 from app.domain.fork import EndReason, ForkState
 from app.domain.money import NS_PER_SECOND
 from app.domain.placement import Host, choose
-from app.domain.run import Claimed, Closed, Closing, Fork, Result, Run
+from app.domain.run import Attempt, Claimed, Closed, Closing, Fork, Result, Run
+from app.domain.sequel import Sequel
 from infra.fakes.clock import ManualClock
 from infra.store import Stores
 from infra.store.schema import LedgerKind
@@ -30,6 +32,23 @@ from infra.store.tables import (
 )
 from tests import builders as a
 from tests.contract.event_laws import check_events
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a closing brought about, with what followed for its run."""
+
+    fork_state: ForkState
+    lost_exec_ids: tuple[str, ...]
+    sequel: Sequel
+
+    @property
+    def run_ended(self) -> bool:
+        return self.sequel.run_ended
+
+    @property
+    def stopping(self) -> tuple[Attempt, ...]:
+        return self.sequel.stopping
 
 
 class Rows:
@@ -63,7 +82,9 @@ class Rows:
     def try_open(
         self, host_id: str = a.HOST, claim: str = "worker1", at_s: float = 0
     ) -> Claimed | None:
+        """What waits there and cannot start is settled first."""
         boot_ns = int(at_s * NS_PER_SECOND)
+        self.settle()
         return self.store.attempts.open(host_id, claim, f"boot-of-{host_id}", boot_ns, None)
 
     def ready(self, claimed: Claimed, at_s: float = 2) -> Claimed:
@@ -79,10 +100,38 @@ class Rows:
         failure: Failure | None = None,
         result: Result | None = None,
         late_ns: int = 0,
-    ) -> Closed:
+    ) -> Ends:
+        """By its host; then the control plane settles the run."""
         boot_ns = int(at_s * NS_PER_SECOND)
         closing = Closing(boot_ns, then, result or Result(), failure, late_ns=late_ns)
-        return self.store.attempts.close(claimed, closing)
+        return self.close_as(claimed, closing)
+
+    def close_only(self, claimed: Claimed, at_s: float, *closing: Any) -> Closed:
+        """Its host's part alone."""
+        boot_ns = int(at_s * NS_PER_SECOND)
+        then, failure = closing or (EndReason.COMMAND_PASSED, None)
+        return self.store.attempts.close(claimed, Closing(boot_ns, then, failure=failure))
+
+    def close_as(self, claimed: Claimed, closing: Closing, more: tuple[Fork, ...] = ()) -> Ends:
+        return self.settled(self.store.attempts.close(claimed, closing, more), claimed)
+
+    def close_by_time(self, attempt_id: str, message: str) -> Ends | None:
+        seen = self.store.attempts.get(attempt_id)
+        closed = self.store.attempts.close_by_time(attempt_id, message)
+        if seen is None or closed is None:
+            return None
+        return self.settled(closed, seen)
+
+    def settled(self, closed: Closed, claimed: Claimed) -> Ends:
+        run_id = claimed.run.run_id
+        sequel = self.store.meters.settle(run_id)
+        return Ends(closed.fork_state, closed.lost_exec_ids, sequel or Sequel(run_id, False))
+
+    def settle(self) -> None:
+        """What the control plane does after each closing: nothing is left of it then."""
+        for run_id in self.store.meters.unsettled():
+            self.store.meters.settle(run_id)
+        assert self.store.meters.unsettled() == ()
 
     def started(self, count: int = 1, budget_micros: int | None = None, **more: Any) -> Claimed:
         """The first fork of a new run, its machine open on `host0`."""
@@ -97,9 +146,10 @@ class Rows:
     def fork(self, fork_id: str) -> Fork:
         return self.store.runs.fork(a.PROJECT, fork_id)
 
-    def expire_queued(self) -> tuple[Closed, ...]:
+    def expire_queued(self) -> tuple[Sequel, ...]:
         meters = self.store.meters
-        return tuple(each for run in meters.overqueued() for each in meters.expire_queued(run))
+        found = (meters.expire_queued(run_id) for run_id in meters.overqueued())
+        return tuple(each for each in found if each is not None)
 
     def check_laws(self) -> None:
         """What holds at every instant, whatever was done before."""
@@ -130,7 +180,8 @@ def _check_runs(at: Connection) -> None:
         ]
         assert tuple(booked) == split
         live = at.execute(select(func.count()).where(forks.c.run_id == run.run_id, is_live))
-        assert (run.state == "ended") == (live.scalar_one() == 0)
+        # The other way round it is so once the run is settled.
+        assert run.state != "ended" or live.scalar_one() == 0
 
 
 def _check_leases(at: Connection) -> None:

@@ -179,7 +179,8 @@ def test_a_build_whose_forks_have_ended_is_unsettled_until_it_ends(rows: Rows) -
     template = rows.store.attempts.open(a.HOST, "w", "b", 0, build.template_fork_id)
     assert template is not None
     closed = rows.close(template, 5, EndReason.COMMAND_PASSED)
-    assert (closed.run_ended, closed.build_id) == (True, build.build_id)
+    sequel = closed.sequel
+    assert (sequel.run_ended, sequel.build_id, sequel.host_id) == (True, build.build_id, a.HOST)
     assert rows.store.builds.unsettled() == ((rows.store.builds.find(build.build_id), a.HOST),)
     rows.store.builds.refuse(build.build_id, BuildState.FAILED, ERROR)
     assert rows.store.builds.unsettled() == ()

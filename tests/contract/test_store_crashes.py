@@ -12,7 +12,7 @@ from sqlalchemy import event
 from app.domain.fork import EndReason
 from app.domain.ledger import CLOSE_MARGIN_NS, START_WINDOW_NS
 from app.domain.money import NS_PER_SECOND
-from app.domain.run import Claimed, RunState
+from app.domain.run import Claimed, RunState, StopWhen
 from tests import builders as a
 from tests.contract.rows import Rows
 
@@ -44,7 +44,7 @@ def test_a_start_is_whole_or_not_at_all(rows: Rows) -> None:
 
 def test_an_end_is_whole_or_not_at_all(rows: Rows, held: tuple[Claimed, Claimed]) -> None:
     claimed = held[0]
-    _dies_anywhere(rows, lambda: rows.close(claimed, 5), _all_of(rows, claimed))
+    _dies_anywhere(rows, lambda: rows.close_only(claimed, 5), _all_of(rows, claimed))
     assert rows.run(claimed.run.run_id).charged_micros == 5 * a.MICROS_PER_SECOND
 
 
@@ -53,10 +53,28 @@ def test_a_replacement_is_whole_or_not_at_all(rows: Rows, held: tuple[Claimed, C
     claimed = held[0]
 
     def fail() -> None:
-        rows.close(claimed, 25, None, a.failed())  # 5 s are left, 10 s are needed
+        rows.close_only(claimed, 25, None, a.failed())  # 5 s are left, 10 s are needed
 
     _dies_anywhere(rows, fail, _all_of(rows, claimed))
     assert rows.fork(claimed.fork.fork_id).grant_micros == 10 * a.MICROS_PER_SECOND
+
+
+def test_settling_is_whole_or_not_at_all(rows: Rows, held: tuple[Claimed, Claimed]) -> None:
+    """The rule ends who waits, asks who runs to stop; then the run ends with who ran."""
+    rows.host("host1")
+    strict = rows.start(3, stop_when=StopWhen(0.1)).run_id
+    rows.place()
+    failed, running = rows.open("host1"), rows.open("host1")
+    rows.close_only(failed, 5, EndReason.ENVIRONMENT_FAILED, a.failed())
+
+    def settle() -> None:
+        assert rows.store.meters.settle(strict) is not None
+
+    _dies_anywhere(rows, settle, _all_of(rows, failed))
+    assert rows.fork(running.fork.fork_id).stop_asked is EndReason.STOPPED_BY_RULE
+    rows.close_only(running, 6, EndReason.STOPPED_BY_RULE, None)
+    _dies_anywhere(rows, settle, _all_of(rows, running))
+    assert rows.run(strict).state is RunState.ENDED
 
 
 def test_sharing_is_whole_or_not_at_all(rows: Rows, held: tuple[Claimed, Claimed]) -> None:
@@ -75,7 +93,7 @@ def test_closing_by_time_is_whole_or_not_at_all(rows: Rows, held: tuple[Claimed,
         assert rows.store.attempts.close_by_time(attempt_id, "silent") is not None
 
     _dies_anywhere(rows, close, _all_of(rows, claimed))
-    assert rows.store.attempts.close_by_time(attempt_id, "silent") is None
+    assert rows.close_by_time(attempt_id, "silent") is None
 
 
 def test_stopping_is_whole_or_not_at_all(rows: Rows, held: tuple[Claimed, Claimed]) -> None:

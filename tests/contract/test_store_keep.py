@@ -115,7 +115,7 @@ def test_a_host_that_is_lost_leaves_the_verdict(rows: Rows) -> None:
     running = _running(rows, keep_failed=1)
     rows.store.attempts.keep(running, FAILED)
     rows.clock.advance(running.attempt.lease_ns / NS_PER_SECOND + 60)
-    assert rows.store.attempts.close_by_time(running.attempt.attempt_id, "silent") is not None
+    assert rows.close_by_time(running.attempt.attempt_id, "silent") is not None
     fork = rows.fork(running.fork.fork_id)
     assert (fork.reason, fork.attempts) == (EndReason.COMMAND_FAILED, 1)
 

@@ -56,7 +56,7 @@ def test_a_machine_that_went_down_with_its_host_is_charged_no_more_than_its_age(
     rows.clock.advance(25)
     for claimed, boot_id in ((first, "the next boot"), (second, second.attempt.boot_id)):
         closing = Closing(3 * NS_PER_SECOND, EndReason.ENVIRONMENT_FAILED, boot_id=boot_id)
-        rows.store.attempts.close(claimed, closing)
+        rows.close_as(claimed, closing)
     lines = {line.attempt.attempt_id: line for line in rows.store.runs.attempts(first.run.run_id)}
     assert lines[first.attempt.attempt_id].environment_micros == 25 * SECOND
     assert lines[second.attempt.attempt_id].environment_micros == 3 * SECOND
@@ -162,7 +162,7 @@ def test_what_was_lost_with_a_silent_host_is_charged_as_it_was_granted(rows: Row
     for _ in range(3):
         rows.clock.advance(26)
         rows.store.meters.share(lost.run.run_id)
-    rows.store.attempts.close_by_time(lost.attempt.attempt_id, "silent")
+    rows.close_by_time(lost.attempt.attempt_id, "silent")
     assert rows.run(lost.run.run_id).charged_micros == 35 * SECOND
 
 
@@ -207,19 +207,19 @@ def test_nobody_closes_by_time_before_the_keeper_must_have_killed(rows: Rows) ->
     attempt_id = claimed.attempt.attempt_id
     rows.clock.advance(40 + WINDOWS_S)
     assert rows.store.attempts.overdue() == ()
-    assert rows.store.attempts.close_by_time(attempt_id, "silent") is None
+    assert rows.close_by_time(attempt_id, "silent") is None
     rows.clock.advance(1)
     assert [each.attempt_id for each in rows.store.attempts.overdue()] == [attempt_id]
-    closed = rows.store.attempts.close_by_time(attempt_id, "silent")
+    closed = rows.close_by_time(attempt_id, "silent")
     assert closed is not None
-    assert rows.store.attempts.close_by_time(attempt_id, "silent") is None
+    assert rows.close_by_time(attempt_id, "silent") is None
     assert rows.store.attempts.overdue() == ()
 
 
 def test_closing_by_time_charges_the_whole_lease_as_lost_with_its_host(rows: Rows) -> None:
     claimed = rows.started(budget_micros=40 * SECOND)
     rows.clock.advance(41 + WINDOWS_S)
-    closed = rows.store.attempts.close_by_time(claimed.attempt.attempt_id, "silent")
+    closed = rows.close_by_time(claimed.attempt.attempt_id, "silent")
     fork = rows.fork(claimed.fork.fork_id)
     assert closed is not None
     assert closed.run_ended  # its whole grant is gone: nothing funds a replacement
@@ -249,7 +249,7 @@ def test_a_host_is_lost_in_the_phase_that_its_rows_say(
         asked = Exec(*ids, purpose, a.COMMAND)
         assert rows.store.execs.intend(claimed, asked) is not None
     rows.clock.advance(41 + WINDOWS_S)
-    assert rows.store.attempts.close_by_time(claimed.attempt.attempt_id, "silent") is not None
+    assert rows.close_by_time(claimed.attempt.attempt_id, "silent") is not None
     failure = rows.fork(claimed.fork.fork_id).failure
     assert failure is not None
     assert (failure.kind, failure.phase) == (FailureKind.HOST_LOST, phase)
@@ -258,7 +258,7 @@ def test_a_host_is_lost_in_the_phase_that_its_rows_say(
 def test_a_fork_lost_with_its_host_waits_for_another_host(rows: Rows) -> None:
     claimed = rows.started(fork_fields={"worst_attempt_ns": 20 * NS_PER_SECOND})
     rows.clock.advance(21 + WINDOWS_S)
-    rows.store.attempts.close_by_time(claimed.attempt.attempt_id, "silent")
+    rows.close_by_time(claimed.attempt.attempt_id, "silent")
     fork = rows.fork(claimed.fork.fork_id)
     assert (fork.state, fork.avoid_hosts) == (ForkState.QUEUED, (a.HOST,))
 
@@ -267,7 +267,7 @@ def test_forks_that_join_are_granted_from_the_pool(rows: Rows) -> None:
     claimed = _template(rows)
     more = tuple(a.fork(claimed.run.run_id, n, grant_micros=200 * SECOND) for n in range(3))
     closing = _closing(at_s=100)
-    closed = rows.store.attempts.close(claimed, closing, more)
+    closed = rows.close_as(claimed, closing, more)
     run = rows.run(claimed.run.run_id)
     assert not closed.run_ended
     assert (run.granted_micros, run.charged_micros) == (600 * SECOND, 100 * SECOND)
@@ -278,7 +278,7 @@ def test_forks_that_the_pool_cannot_fund_do_not_join(rows: Rows) -> None:
     claimed = _template(rows)
     more = (a.fork(claimed.run.run_id, 0, grant_micros=901 * SECOND),)
     with pytest.raises(PromigenceError) as caught:
-        rows.store.attempts.close(claimed, _closing(at_s=100), more)
+        rows.close_as(claimed, _closing(at_s=100), more)
     assert caught.value.code == "pool_exhausted"
     present = rows.store.attempts.get(claimed.attempt.attempt_id)
     assert present is not None
@@ -295,7 +295,7 @@ def test_nobody_joins_a_run_that_is_to_stop(rows: Rows) -> None:
     claimed = _template(rows)
     rows.store.runs.ask_stop(claimed.run.run_id, EndReason.CANCELLED)
     more = (a.fork(claimed.run.run_id, 0, grant_micros=200 * SECOND),)
-    closed = rows.store.attempts.close(claimed, _closing(at_s=100), more)
+    closed = rows.close_as(claimed, _closing(at_s=100), more)
     assert closed.run_ended
     assert rows.store.runs.forks(claimed.run.run_id) == ()
     assert rows.fork(claimed.fork.fork_id).outcome is Outcome.CANCELLED

@@ -36,10 +36,11 @@ def test_a_notice_sends_what_waits_elsewhere_and_lets_what_runs_go_on(rows: Rows
     host = host_of(rows)
     assert host.gone_at_ns == noticed_ns + NOTICE.in_ns
     assert rows.store.hosts.leaving() == {host.host_id: host.gone_at_ns}
-    assert host.free_slots == host.slots - 1
     assert not host.takes_forks
     assert rows.fork(running.fork.fork_id).state is ForkState.RESTORING
     assert rows.try_open() is None
+    assert rows.store.hosts.unassign_dead() == 2
+    assert host_of(rows).free_slots == host.slots - 1
     assert rows.place() == 0
     rows.host(OTHER)
     assert rows.place() == 2
@@ -74,7 +75,7 @@ def test_a_notice_that_is_withdrawn_is_undone(rows: Rows) -> None:
     assert rows.store.hosts.withdraw_notice(a.HOST)
     assert not rows.store.hosts.withdraw_notice(a.HOST)
     assert host_of(rows).gone_at_ns is None
-    assert rows.place() == 1
+    assert rows.try_open() is not None
     assert kinds(rows, running.run.run_id).count(EventKind.HOST_STAYING) == 1
     rows.check_events()
 
@@ -125,7 +126,7 @@ def test_forks_of_a_candidate_wait_for_the_host_that_has_it(rows: Rows) -> None:
     assert claimed is not None
     verifying = tuple(a.fork(run.run_id, index, grant_micros=1) for index in (0, 1))
     closing = Closing(5 * NS_PER_SECOND, EndReason.COMMAND_PASSED)
-    rows.store.attempts.close(claimed, closing, verifying)
+    rows.close_as(claimed, closing, verifying)
     waiting = rows.store.hosts.waiting(10)
     assert [each.held_by for each in waiting] == [holder, holder]
     assert [each.build_id for each in waiting] == [None, None]

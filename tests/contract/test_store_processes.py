@@ -62,6 +62,7 @@ def test_a_crowd_that_is_killed_at_random_keeps_the_laws(
     followers = [Follower(busy.store, run.project_id, run.run_id) for run in started]
     told = _watched(busy, url, tmp_path, followers=followers)
     assert told["kills"] == KILLS
+    busy.settle()
     busy.check_laws()
     busy.check_events()
     for run, follower in zip(started, followers, strict=True):

@@ -176,11 +176,11 @@ def test_what_is_long_gone_is_forgotten_and_what_lives_never_is(rows: Rows) -> N
         resources.made(token, f"vol-{token}")
     resources.gone("tok_gone")
     rows.clock.advance(KEPT_NS / NS_PER_SECOND)
-    resources.intend(a.volume("tok_new"), MINUTE_NS)
+    resources.forget()
     now_ns = rows.clock.wall_ns() + 1
     assert _tokens(resources.made_within(0, now_ns)) == ["tok_gone", "tok_lives"]
     rows.clock.advance(1)
-    resources.intend(a.volume("tok_newer"), MINUTE_NS)
+    resources.forget()
     assert _tokens(resources.made_within(0, now_ns)) == ["tok_lives"]
 
 

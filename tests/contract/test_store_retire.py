@@ -120,7 +120,7 @@ def test_the_host_of_a_candidate_stays_until_its_build_is_settled(rows: Rows) ->
     claimed = rows.store.attempts.open(a.HOST, "w", "boot", 0, template.fork_id)
     assert claimed is not None
     closing = Closing(5 * NS_PER_SECOND, EndReason.COMMAND_PASSED)
-    rows.store.attempts.close(claimed, closing)
+    rows.close_as(claimed, closing)
     assert host_of(rows).free_slots == host_of(rows).slots
     assert not rows.store.hosts.retire(a.HOST)
 

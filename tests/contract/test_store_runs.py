@@ -296,6 +296,6 @@ def test_no_machine_lived_less_than_nothing_where_the_database_clock_was_set_bac
     claimed = rows.started()
     rows.clock.advance(-5)
     closing = Closing(3, EndReason.ENVIRONMENT_FAILED, boot_id="the next boot")
-    rows.store.attempts.close(claimed, closing)
+    rows.close_as(claimed, closing)
     _, (life,) = rows.store.runs.ledger(claimed.run.run_id)
     assert life.lived_ns == 0

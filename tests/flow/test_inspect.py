@@ -28,6 +28,7 @@ def test_live_forks_of_a_bundle_that_has_changed_end_as_that(stage: Stage) -> No
     run_id = started(stage, exec=sim("50s exit 0"))
     spoil(stage)
     inspect(stage.ports, stage.host)
+    stage.ring()
     page = stage.report(run_id)
     assert page["final"]
     for fork in page["forks"]:

@@ -254,6 +254,7 @@ def test_an_attempt_that_billing_forgot_is_closed_by_law_8(suite: Stage) -> None
     found = leaks.in_deployment(suite.stores.leaks, FakeTraces())
     assert [(each.kind, each.name) for each in found] == [(leak.kind, leak.name)]
     assert leaks.mend_in_deployment(suite.ports, suite.stores.leaks, FakeTraces(), leak)
+    suite.ring()
     assert leaks.in_deployment(suite.stores.leaks, FakeTraces()) == frozenset()
     assert not leaks.mend_in_deployment(suite.ports, suite.stores.leaks, FakeTraces(), leak)
 

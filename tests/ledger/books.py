@@ -122,15 +122,25 @@ class Books:
     def open_next(
         self, host: str, claim: str, boot_id: str, opened_boot_ns: int, attempt_id: str, now_ns: int
     ) -> Attempt | None:
-        """The next fork placed on a host gets a machine; those that cannot start before it are funded or end."""
-        while True:
-            placed = [fork for fork in self._queued() if fork.host == host and not fork.template]
-            if not placed:
-                return None
-            fork = min(placed, key=lambda fork: (fork.queued_ns, fork.index))
-            if self._may_start(fork):
-                return self._open(fork, claim, boot_id, opened_boot_ns, attempt_id, now_ns)
-            self._fund_or_end(fork)
+        """The next fork placed on a host that can start gets a machine."""
+        placed = [
+            fork
+            for fork in self._queued()
+            if fork.host == host and not fork.template and self._may_start(fork)
+        ]
+        if not placed:
+            return None
+        fork = min(placed, key=lambda fork: (fork.queued_ns, fork.index))
+        return self._open(fork, claim, boot_id, opened_boot_ns, attempt_id, now_ns)
+
+    def settle(self, run_id: str) -> None:
+        """A run's placed forks that cannot start are funded, or end, in the order in which they wait."""
+        placed = [
+            fork for fork in self._queued() if fork.run_id == run_id and fork.host is not None
+        ]
+        for fork in sorted(placed, key=lambda fork: (fork.queued_ns, fork.index)):
+            if not self._may_start(fork):
+                self._fund_or_end(fork)
 
     def open_template(
         self,

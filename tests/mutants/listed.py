@@ -16,6 +16,7 @@ QUOTE = "app/domain/quote.py"
 BOOKING = "infra/store/money.py"
 CLOSING = "infra/store/closing.py"
 ATTEMPTS = "infra/store/attempts.py"
+SETTLING = "infra/store/settling.py"
 METERS = "infra/store/meters.py"
 FENCE = "infra/store/fence.py"
 STARTING = "app/flow/start.py"
@@ -317,7 +318,7 @@ LEDGER_MUTANTS = (
         STORE,
     ),
     Mutant(
-        ATTEMPTS,
+        SETTLING,
         "grant_micros=fork.grant_micros + move.granted_micros",
         "grant_micros=fork.grant_micros",
         "1: a top-up before a start is the fork's",

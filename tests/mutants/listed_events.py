@@ -9,7 +9,7 @@ SHARE = ("tests/flow/test_stop_when.py", "-k", "exactly")
 
 RUN = "app/domain/run.py"
 ENDING = "infra/store/ending.py"
-CLOSING = "infra/store/closing.py"
+SETTLING = "infra/store/settling.py"
 EVENT_LOG = "infra/store/event_log.py"
 
 EVENT_MUTANTS = (
@@ -42,15 +42,15 @@ EVENT_MUTANTS = (
         EVENTS,
     ),
     Mutant(
-        CLOSING,
-        "give_back(at, [ending.fork, *waiting])",
-        "give_back(at, [ending.fork])",
+        SETTLING,
+        "give_back(at, [*waited, *stopped])",
+        "give_back(at, waited)",
         "whom the rule ends gives its room back",
         EVENTS,
     ),
     Mutant(
-        CLOSING,
-        "[returned(each) for each in waiting]",
+        SETTLING,
+        "[returned(fork) for fork in stopped]",
         "[]",
         "whom the rule ends gives its grant back",
         EVENTS,
