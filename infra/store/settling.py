@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, Select, Text, func, literal_column, or_, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    func,
+    literal_column,
+    or_,
+    select,
+    type_coerce,
+)
 
 from app.domain import ledger
 from app.domain.ledger import Move
@@ -27,7 +37,7 @@ CANNOT_START = (
     forks.c.host_id.is_not(None),
     or_(forks.c.stop_asked.is_not(None), forks.c.grant_micros < forks.c.smallest_micros),
 )
-_ENV_FAILED = literal_column("'env_failed'")
+_ENV_FAILED: ColumnElement[str] = literal_column("'env_failed'")
 # In a column of JSON, text that came from outside has its quotes escaped: this names the field and nothing else.
 _HAS_A_RULE = type_coerce(runs.c.spec, Text).like('%"stop_when":{%')
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 # What is in these databases may be lost with the machine: tests wait for no disk.
 # Hosts log in with their passwords, as in production; whoever owns the server's files is let in without.
-PASSWORDS = "local all +promigence_host scram-sha-256\nhost all +promigence_host all scram-sha-256\n"
+PASSWORDS = (
+    "local all +promigence_host scram-sha-256\nhost all +promigence_host all scram-sha-256\n"
+)
 RELAXED = "ALTER SYSTEM SET fsync = off; ALTER SYSTEM SET synchronous_commit = off; SELECT pg_reload_conf();"
 
 
