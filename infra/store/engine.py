@@ -41,13 +41,14 @@ from sqlalchemy.exc import (
     InterfaceError,
     InternalError,
     OperationalError,
+    ProgrammingError,
 )
 from sqlalchemy.exc import (
     TimeoutError as PoolTimeout,
 )
 
 from app.domain.event import Event
-from app.errors import BadRequest, PromigenceError, Unavailable
+from app.errors import BadRequest, Forbidden, PromigenceError, Unavailable
 from infra.store.event_log import TOLD, append
 from infra.store.steady_clock import SteadyClock
 
@@ -74,6 +75,7 @@ POOL_WAIT_S = 20.0
 BUSY = frozenset({"55P03", "57014", "40P01", "40001"})
 # Class of states: a transaction that was left idle for too long, or that would write where only a primary may.
 WRONG_TRANSACTION = "25"
+NOT_PERMITTED = "42501"
 # Both databases take more parameters in one statement; a page of this size keeps statements in their caches.
 PAGE = 500
 
@@ -308,6 +310,13 @@ def _translated() -> Iterator[None]:
         raise Unavailable(
             "database_away", f"the database cannot be used now: {_what(away)}"
         ) from away
+    except ProgrammingError as refused:
+        if _sqlstate(refused) != NOT_PERMITTED:
+            raise
+        # Of a host's login, whose rights are `host_rights.py`.
+        raise Forbidden(
+            "not_this_login", f"the database's login may not: {_what(refused)}"
+        ) from refused
     except InternalError as ended:
         if _sqlstate(ended)[:2] != WRONG_TRANSACTION:
             raise

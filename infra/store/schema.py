@@ -230,6 +230,8 @@ class AttemptRow(Row, table=True):
         ),
         Index("ix_attempt_run_id_opened_ns", "run_id", "opened_ns"),
         Index("ix_attempt_closed_ns", "closed_ns"),
+        # What a host's login may see of a run goes by it.
+        Index("ix_attempt_host_id_run_id", "host_id", "run_id"),
         partial_index("ix_attempt_open", "closed_boot_ns IS NULL", "attempt_id"),
         # Two machines on one grant could cost twice what it holds.
         partial_index("ux_attempt_open_of_fork", "closed_boot_ns IS NULL", "fork_id", unique=True),

@@ -12,6 +12,7 @@ from infra.store.control_processes import ControlProcesses
 from infra.store.deployments import Deployments
 from infra.store.engine import Database, Heard, NowNs
 from infra.store.execs import Execs
+from infra.store.host_role import give_rights
 from infra.store.hosts import Hosts
 from infra.store.keys import Keys
 from infra.store.leaks import RowLeaks
@@ -56,8 +57,11 @@ class Stores:
     processes: ControlProcesses
 
     def migrate(self) -> None:
-        """Bring the schema up to this release's. Twice is safe, also at the same time. Raises Unavailable."""
-        upgrade(self.database)
+        """Bring the schema up to this release's, and what hosts' logins may do with it, unless a newer release was here.
+        Twice is safe, also at the same time. Raises Unavailable.
+        """
+        if not upgrade(self.database).newer:
+            give_rights(self.database)
 
     def close(self) -> None:
         """Give up the connections. Twice is safe."""
