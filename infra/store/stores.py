@@ -57,8 +57,8 @@ class Stores:
     processes: ControlProcesses
 
     def migrate(self) -> None:
-        """Bring the schema up to this release's, and what hosts' logins may do with it, unless a newer release was here.
-        Twice is safe, also at the same time. Raises Unavailable.
+        """Bring the schema up to this release's, and what hosts' logins may do with it, unless a newer release was
+        here. Twice is safe, also at the same time. Raises Unavailable.
         """
         if not upgrade(self.database).newer:
             give_rights(self.database)

@@ -1,4 +1,4 @@
-"""A store whose hosts' verbs go through the logins of these hosts: what a host may not do fails the test that needs it."""
+"""A store whose hosts' verbs go through these hosts' logins: what a host may not do fails the test that needs it."""
 
 from __future__ import annotations
 
