@@ -48,12 +48,27 @@ def give_rights(database: Database) -> bool:
             return False
         # A change of policies waits for whoever reads the table: nothing is changed that is as it should be.
         if _mark_of(at) != mark:
+            take_rights(at)
             for statement in statements:
                 # The driver takes a lone % for a place of a parameter.
                 at.exec_driver_sql(statement.replace("%", "%%"))
             _close_database(at)
             at.exec_driver_sql(f"COMMENT ON FUNCTION public.promigence_host_id() IS '{mark}'")
     return True
+
+
+def take_rights(at: Connection) -> None:
+    """Take the policies away, for a migration that drops or alters what they name; `give_rights` follows it."""
+    if at.dialect.name != "postgresql":
+        return
+    ours = text(
+        "SELECT quote_ident(policyname), quote_ident(tablename) FROM pg_policies "
+        "WHERE schemaname = 'public' AND starts_with(policyname, :name)"
+    )
+    for policy, table in at.execute(ours, {"name": POLICY}).all():
+        at.exec_driver_sql(f"DROP POLICY {policy} ON public.{table}")
+    if at.execute(text("SELECT to_regprocedure('public.promigence_host_id()')")).scalar_one():
+        at.exec_driver_sql("COMMENT ON FUNCTION public.promigence_host_id() IS NULL")
 
 
 def _group_is_there(at: Connection) -> bool:
@@ -101,8 +116,6 @@ def _statements() -> Iterator[str]:
     # A worker that knows too little of the schema does not start.
     yield f"GRANT SELECT ON public.{VERSIONS} TO {HOST_ROLE}"
     for table, decision in DECISIONS.items():
-        for verb in ("SELECT", "INSERT", "UPDATE", "DELETE"):
-            yield f'DROP POLICY IF EXISTS {POLICY}_{verb.lower()} ON public."{table}"'
         yield f'ALTER TABLE public."{table}" ENABLE ROW LEVEL SECURITY'
         for right in decision.rights:
             yield _policy(table, right)

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from app.domain.fork import EndReason
 from app.errors import PromigenceError
 from infra.store import Stores
+from infra.store.host_role import take_rights
 from infra.store.migrate import VERSIONS, migrating, upgrade
 from infra.store.tables import (
     METADATA,
@@ -143,6 +144,7 @@ def test_the_migrations_make_what_the_tables_say(bare: Stores) -> None:
     bare.migrate()
     migrated = _schema(bare)
     with bare.database.write() as at:
+        take_rights(at)
         METADATA.drop_all(at)
     assert _schema(bare) == {}
     with bare.database.write() as at:
