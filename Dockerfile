@@ -62,6 +62,7 @@ FROM base AS control
 RUN groupadd --gid 10001 promigence \
     && useradd --uid 10001 --gid 10001 --home-dir /var/lib/promigence --no-create-home --shell /usr/sbin/nologin promigence \
     && install --directory --owner 10001 --group 10001 --mode 0750 /var/lib/promigence \
+    && install --directory --owner 10001 --group 10001 --mode 0700 /access \
     && install --directory --owner root --group 10001 --mode 2770 /var/lib/promigence/blobs
 COPY --from=venv /srv/promigence/.venv /srv/promigence/.venv
 ENV PATH=/srv/promigence/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PROMIGENCE_DIR=/var/lib/promigence
@@ -70,7 +71,7 @@ USER 10001:10001
 ENTRYPOINT ["promigence-server"]
 
 FROM hypervisor AS host
-RUN install --directory --owner root --group root --mode 0700 /var/lib/promigence \
+RUN install --directory --owner root --group root --mode 0700 /var/lib/promigence /access \
     && install --directory --owner root --group 10001 --mode 2770 /var/lib/promigence/blobs
 COPY --from=venv /srv/promigence/.venv /srv/promigence/.venv
 ENV PATH=/srv/promigence/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PROMIGENCE_DIR=/var/lib/promigence

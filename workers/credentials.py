@@ -77,7 +77,12 @@ def write(directory: Path, words: dict[str, str]) -> tuple[Path, ...]:
     if wrong:
         raise BadRequest("bad_secret", f"it has {len(wrong)} names that are no setting's")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return tuple(_file(directory / f"promigence_{name}", words[name]) for name in sorted(words))
+    return tuple(_file(path_of(directory, name), words[name]) for name in sorted(words))
+
+
+def path_of(directory: Path, name: str) -> Path:
+    """Where a secret of this name is a file, as the settings read it."""
+    return directory / f"promigence_{name}"
 
 
 def _file(path: Path, said: str) -> Path:

@@ -35,6 +35,9 @@ COLUMNS = (
     "why",
 )
 
+# What a host logs in with.
+LOGINS = ("database_url", "redis_url")
+
 hosts = typer.Typer(help="Hosts: their state and room; take one out of placement, or let it back.")
 
 Host = Annotated[str, typer.Argument(metavar="HOST", help="A host's id, as `hosts` lists it.")]
@@ -82,12 +85,26 @@ def release(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
 
 
 @hosts.command()
-def admit(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
+def admit(
+    host: Host,
+    directory: Dir = HERE,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder that gets them as files; who has them there is let in already."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Let a host in: it gets logins of its own at the database and the queue, whose passwords are new each time. Where
     the deployment keeps secrets in its account they are put there; else they are printed, now and never again.
     """
     from app.flow import admit as letting_in
+    from workers.credentials import path_of, write
 
+    if into is not None and all(path_of(into, name).exists() for name in LOGINS):
+        _say({"host_id": host, "admitted": True}, f"{host} has its logins in {into}", as_json)
+        return
     with _doors(directory) as access, changing(directory, "hosts.admit", target=host):
         made = letting_in.admit(access, host)
         access.settle()
@@ -98,7 +115,11 @@ def admit(host: Host, directory: Dir = HERE, as_json: Json = False) -> None:
             as_json,
         )
         return
-    told = {"database_url": made.database_url, "redis_url": made.redis_url}
+    told = dict(zip(LOGINS, (made.database_url, made.redis_url), strict=True))
+    if into is not None:
+        write(into, told)
+        _say({"host_id": host, "admitted": True}, f"{host} finds its logins in {into}", as_json)
+        return
     lines = (f"PROMIGENCE_{name.upper()}={shlex.quote(url)}" for name, url in told.items())
     _say({"host_id": host, "admitted": True, **told}, "\n".join(lines), as_json)
 

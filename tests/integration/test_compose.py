@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = Path(sys.executable).with_name("docker-compose")
 MOTO = ROOT / "deploy/compose/moto.env"
 KVM = ROOT / "deploy/compose/kvm.yml"
-OURS = {"api", "billing", "flower", "host", "migrate"}
+OURS = {"admit", "api", "billing", "flower", "host", "migrate"}
 LISTENS_OUTSIDE = {"api", "flower"}
 # They end, and others wait for that.
-ONCE = {"migrate", "bucket"}
+ONCE = {"migrate", "admit", "bucket"}
 # What a service may be given beside its networks, files and commands. A name that is not here is a decision to be made.
 MAY_BE_GIVEN = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"}
 PINNED = re.compile(r"[a-z/-]+:\d+\.\d+(\.\d+)?[a-z0-9.-]*(@sha256:[0-9a-f]{64})?")
@@ -128,12 +128,17 @@ def test_each_part_is_given_no_secret_that_it_does_not_use(services: dict[str, S
     assert who == {
         "postgres_password": {"postgres"},
         "redis_acl": {"redis"},
-        "promigence_database_url": {"migrate", "api", "billing", "host"},
-        "promigence_redis_url": {"api", "billing", "flower", "host"},
+        # A host logs in as itself: its own are in a volume that `admit` fills.
+        "promigence_database_url": {"migrate", "admit", "api", "billing"},
+        "promigence_redis_url": {"admit", "api", "billing", "flower"},
+        "promigence_redis_admin_url": {"admit"},
         "promigence_key_secret": {"api"},
         "promigence_flower_password": {"flower"},
-        "promigence_metrics_token": {"api", "billing", "host"},
+        "promigence_metrics_token": {"admit", "api", "billing"},
     }
+    assert services["host"]["environment"]["PROMIGENCE_SECRETS_DIR"] == "/access"
+    held = {name for name, s in services.items() if "access" in _volumes(s)}
+    assert held == {"admit", "host"}
 
 
 def test_the_secrets_that_are_made_are_the_ones_that_are_read(
@@ -159,7 +164,7 @@ def test_a_lost_half_of_redis_password_is_made_anew_with_the_other(tmp_path: Pat
     (tmp_path / "redis_acl").unlink()
     after = _made_secrets(tmp_path)
     changed = {name for name in after if after[name] != before[name]}
-    assert changed == {"redis_acl", "promigence_redis_url"}
+    assert changed == {"redis_acl", "promigence_redis_url", "promigence_redis_admin_url"}
 
 
 def test_each_part_runs_a_command_of_the_server(services: dict[str, Service]) -> None:
@@ -168,7 +173,7 @@ def test_each_part_runs_a_command_of_the_server(services: dict[str, Service]) ->
     }
     for name in OURS:
         service = services[name]
-        assert service["command"][0] in known, name
+        assert name == "admit" or service["command"][0] in known, name
         if name not in ONCE:
             assert service["healthcheck"]["test"][1] == "promigence-server", name
             assert service["healthcheck"]["test"][2] in known, name
@@ -177,7 +182,7 @@ def test_each_part_runs_a_command_of_the_server(services: dict[str, Service]) ->
 def test_each_variable_is_a_setting(services: dict[str, Service]) -> None:
     given = {variable for name in OURS for variable in services[name]["environment"]}
     known = {f"PROMIGENCE_{name.upper()}" for name in Settings.model_fields}
-    assert given - known == {"AWS_SHARED_CREDENTIALS_FILE"}
+    assert given - known == {"AWS_SHARED_CREDENTIALS_FILE", "HOST"}
 
 
 def test_nothing_listens_beyond_this_machine(services: dict[str, Service]) -> None:
@@ -208,6 +213,10 @@ def test_nothing_of_this_checkout_is_sent_to_the_engine_that_no_image_needs() ->
     )
     wanted = {word.split("/")[0] for words in copied for word in words.split()}
     assert wanted == sent
+
+
+def _volumes(service: Service) -> set[str]:
+    return {mount["source"] for mount in service.get("volumes", ())}
 
 
 def _secret_names() -> set[str]:
