@@ -13,8 +13,8 @@ variable "deployment" {
   type        = string
 
   validation {
-    condition     = can(regex("^[a-z][a-z0-9-]{1,22}[a-z0-9]$", var.deployment))
-    error_message = "3 to 24 lower-case letters, digits and dashes, the first a letter and the last no dash."
+    condition     = can(regex("^[a-z](-?[a-z0-9])+$", var.deployment)) && length(var.deployment) <= 24
+    error_message = "A deployment's name is 2 to 24 lower-case letters, digits and single dashes between them, and begins with a letter."
   }
 }
 

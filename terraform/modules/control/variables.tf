@@ -3,8 +3,8 @@ variable "deployment" {
   type        = string
 
   validation {
-    condition     = can(regex("^[a-z][a-z0-9-]{1,23}$", var.deployment)) && !endswith(var.deployment, "-")
-    error_message = "A deployment's name is 2 to 24 lower-case letters, digits and dashes, begins with a letter and does not end with a dash: load balancers are named after it."
+    condition     = can(regex("^[a-z](-?[a-z0-9])+$", var.deployment)) && length(var.deployment) <= 24
+    error_message = "A deployment's name is 2 to 24 lower-case letters, digits and single dashes between them, and begins with a letter."
   }
 }
 

@@ -34,9 +34,10 @@ module "secrets" {
   }
 
   redis = {
-    address  = module.redis.address
-    port     = module.redis.port
-    username = module.redis.username
+    address         = module.redis.address
+    port            = module.redis.port
+    username        = module.redis.username
+    flower_username = module.redis.flower_username
   }
 }
 

@@ -30,9 +30,101 @@ resource "aws_elasticache_parameter_group" "this" {
   }
 }
 
+# What each login may do, as infra/queue/rules.py says it; a test holds these to those.
+locals {
+  rules = {
+    control = join(" ", [
+      "on",
+      "-@all",
+      "+ping",
+      "+hello",
+      "+auth",
+      "+select",
+      "+client|setname",
+      "+multi",
+      "+exec",
+      "+discard",
+      "+lpush",
+      "+rpush",
+      "+brpop",
+      "+rpop",
+      "+llen",
+      "+exists",
+      "+del",
+      "+sadd",
+      "+srem",
+      "+smembers",
+      "+blpop",
+      "+expire",
+      "+scan",
+      "+sscan",
+      "+ttl",
+      "+type",
+      "+object|idletime",
+      "+set",
+      "+get",
+      "+subscribe",
+      "+unsubscribe",
+      "+psubscribe",
+      "+punsubscribe",
+      "+publish",
+      "~host.*",
+      "~worker.*",
+      "~control",
+      "~control.*",
+      "~promigence:*",
+      "~_kombu.binding.celery.pidbox",
+      "~_kombu.binding_permanent.celery.pidbox",
+      "~_kombu.binding.reply.celery.pidbox",
+      "~_kombu.binding_permanent.reply.celery.pidbox",
+      "~_kombu.binding.celeryev",
+      "~_kombu.binding_permanent.celeryev",
+      "~*.reply.celery.pidbox",
+      "&/0.celery.pidbox",
+      "&/0.celeryev/*",
+      "&promigence:wake:*",
+    ])
+    flower = join(" ", [
+      "on",
+      "-@all",
+      "+ping",
+      "+hello",
+      "+auth",
+      "+select",
+      "+client|setname",
+      "+multi",
+      "+exec",
+      "+discard",
+      "+lpush",
+      "+rpush",
+      "+brpop",
+      "+rpop",
+      "+llen",
+      "+exists",
+      "+del",
+      "+sadd",
+      "+srem",
+      "+smembers",
+      "+publish",
+      "%R~host.*",
+      "%R~worker.*",
+      "%R~control",
+      "%R~control.*",
+      "~_kombu.binding.reply.celery.pidbox",
+      "~_kombu.binding_permanent.reply.celery.pidbox",
+      "~_kombu.binding.celeryev",
+      "~_kombu.binding_permanent.celeryev",
+      "~*.reply.celery.pidbox",
+      "~celeryev.*",
+      "&/0.celery.pidbox",
+      "(+subscribe +unsubscribe +psubscribe +punsubscribe &/0.celeryev/*)",
+    ])
+  }
+}
+
 # Whoever gives no name is `default`, and it is off; ElastiCache wants a password of it all the same.
 resource "aws_elasticache_user" "default" {
-  user_id              = "${local.name}-default"
+  user_id              = "pmg-${var.deployment}-default"
   user_name            = "default"
   engine               = "valkey"
   access_string        = "off resetkeys resetchannels -@all"
@@ -41,13 +133,22 @@ resource "aws_elasticache_user" "default" {
   tags                 = local.tags
 }
 
-# API, billing worker and Flower. Without @dangerous it cannot empty Redis, stop it or listen to what others say to it.
 resource "aws_elasticache_user" "control" {
-  user_id              = "${local.name}-control"
+  user_id              = "pmg-${var.deployment}-control"
   user_name            = "promigence-control"
   engine               = "valkey"
-  access_string        = "on ~* &* +@all -@dangerous +info +keys"
+  access_string        = local.rules.control
   passwords_wo         = local.passwords.redis
+  passwords_wo_version = var.password_version
+  tags                 = local.tags
+}
+
+resource "aws_elasticache_user" "flower" {
+  user_id              = "pmg-${var.deployment}-flower"
+  user_name            = "promigence-flower"
+  engine               = "valkey"
+  access_string        = local.rules.flower
+  passwords_wo         = local.passwords.redis_flower
   passwords_wo_version = var.password_version
   tags                 = local.tags
 }
@@ -55,8 +156,12 @@ resource "aws_elasticache_user" "control" {
 resource "aws_elasticache_user_group" "this" {
   user_group_id = local.name
   engine        = "valkey"
-  user_ids      = [aws_elasticache_user.default.user_id, aws_elasticache_user.control.user_id]
-  tags          = local.tags
+  user_ids = [
+    aws_elasticache_user.default.user_id,
+    aws_elasticache_user.control.user_id,
+    aws_elasticache_user.flower.user_id,
+  ]
+  tags = local.tags
 
   lifecycle {
     # Each host has a user of its own, which the billing worker puts into the group when the instance comes, and takes out.

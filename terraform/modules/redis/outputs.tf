@@ -13,14 +13,14 @@ output "username" {
   value       = aws_elasticache_user.control.user_name
 }
 
+output "flower_username" {
+  description = "Login of Flower, which puts nothing into a queue and takes nothing out."
+  value       = aws_elasticache_user.flower.user_name
+}
+
 output "user_group_id" {
   description = "The group that the billing worker puts users of hosts into."
   value       = aws_elasticache_user_group.this.user_group_id
-}
-
-output "user_id_prefix" {
-  description = "Ids of all users of this deployment begin so."
-  value       = local.name
 }
 
 output "node_ids" {

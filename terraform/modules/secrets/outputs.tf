@@ -4,7 +4,7 @@ output "kms_key_arn" {
 }
 
 output "control_secret_name" {
-  description = "What control instances fetch: JSON of database_url, redis_url, key_secret, flower_password, metrics_token."
+  description = "What control instances fetch: JSON of database_url, redis_url, flower_redis_url, key_secret, flower_password, metrics_token."
   value       = aws_secretsmanager_secret.control.name
 }
 

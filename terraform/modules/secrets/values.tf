@@ -10,6 +10,11 @@ ephemeral "aws_secretsmanager_random_password" "redis" {
   exclude_punctuation = true
 }
 
+ephemeral "aws_secretsmanager_random_password" "redis_flower" {
+  password_length     = 43
+  exclude_punctuation = true
+}
+
 ephemeral "aws_secretsmanager_random_password" "redis_default" {
   password_length     = 43
   exclude_punctuation = true
@@ -45,6 +50,7 @@ resource "aws_secretsmanager_secret_version" "passwords" {
   secret_string_wo = jsonencode({
     database      = ephemeral.aws_secretsmanager_random_password.database.random_password
     redis         = ephemeral.aws_secretsmanager_random_password.redis.random_password
+    redis_flower  = ephemeral.aws_secretsmanager_random_password.redis_flower.random_password
     redis_default = ephemeral.aws_secretsmanager_random_password.redis_default.random_password
     flower        = ephemeral.aws_secretsmanager_random_password.flower.random_password
     metrics       = ephemeral.aws_secretsmanager_random_password.metrics.random_password

@@ -39,8 +39,11 @@ run "logins" {
   }
 
   assert {
-    condition     = strcontains(aws_elasticache_user.control.access_string, "-@dangerous")
-    error_message = "The control plane could empty Redis."
+    condition = alltrue([
+      for user in [aws_elasticache_user.control, aws_elasticache_user.flower] :
+      startswith(user.access_string, "on -@all +") && !strcontains(user.access_string, "+@") && !strcontains(user.access_string, "+flush")
+    ])
+    error_message = "A login may do more than it is given by name."
   }
 
   assert {

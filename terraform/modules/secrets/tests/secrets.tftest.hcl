@@ -3,7 +3,7 @@
 variables {
   deployment = "trial"
   database   = { address = "database.internal", port = 5432, name = "promigence", username = "promigence" }
-  redis      = { address = "redis.internal", port = 6379, username = "promigence-control" }
+  redis      = { address = "redis.internal", port = 6379, username = "promigence-control", flower_username = "promigence-flower" }
 }
 
 run "a_key_that_turns" {

@@ -1,0 +1,147 @@
+"""A whole deployment, as its root makes it in an account: what it costs, who logs in with what, what stays secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from docs.costs import ROOTS, Sizes, sizes
+from infra.queue.rules import of_control, of_flower
+from infra.store.engine import POOL_OVERFLOW, POOL_SIZE
+from tests.terraform.account import Account
+from tests.terraform.program import Terraform
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """`text` is all that Terraform said of it, its state included."""
+
+    resources: tuple[dict[str, Any], ...]
+    text: str
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [each["values"] for each in self.resources if each["type"] == kind]
+
+    def one(self, kind: str, name: str) -> dict[str, Any]:
+        (found,) = (
+            each["values"]
+            for each in self.resources
+            if (each["type"], each["name"]) == (kind, name)
+        )
+        return dict(found)
+
+
+@pytest.fixture(scope="module", params=ROOTS)
+def root(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def whole(terraform: Terraform, tree: Path, root: str) -> Whole:
+    """After the first of the root's own tests that has made instances; all of them have to pass."""
+    folder = tree / "envs" / root
+    terraform.initialise(folder)
+    done = terraform.run(folder, "test", "-json", "-verbose")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    states = [each["test_state"] for each in said if each["type"] == "test_state"]
+    found = (tuple(_below(state["root_module"])) for state in states)
+    made = next(
+        each for each in found if any(one["type"] == "aws_autoscaling_group" for one in each)
+    )
+    return Whole(made, done.stdout + done.stderr)
+
+
+@pytest.fixture
+def control(account: Account, whole: Whole) -> dict[str, str]:
+    """What a control instance fetches."""
+    secret = whole.one("aws_secretsmanager_secret", "control")
+    found: dict[str, str] = json.loads(account.secrets[secret["id"]][-1])
+    return found
+
+
+def test_what_is_priced_is_what_the_root_makes(whole: Whole, root: str) -> None:
+    (database,) = whole.of("aws_db_instance")
+    (redis,) = whole.of("aws_elasticache_replication_group")
+    (group,), (template,) = (
+        [each for each in whole.of(kind) if each["name"].endswith("-control")]
+        for kind in ("aws_autoscaling_group", "aws_launch_template")
+    )
+    endpoints = [
+        each for each in whole.of("aws_vpc_endpoint") if each["vpc_endpoint_type"] == "Interface"
+    ]
+    assert sizes(root) == Sizes(
+        zones=len({each["availability_zone"] for each in whole.of("aws_subnet")}),
+        control_type=template["instance_type"],
+        control_instances=group["desired_capacity"],
+        control_disk_gib=template["block_device_mappings"][0]["ebs"][0]["volume_size"],
+        database_class=database["instance_class"],
+        database_copies=2 if database["multi_az"] else 1,
+        database_gib=database["allocated_storage"],
+        redis_type=redis["node_type"],
+        redis_nodes=redis["num_cache_clusters"],
+        endpoints=sum(len(each["subnet_ids"]) for each in endpoints),
+        secrets=len(whole.of("aws_secretsmanager_secret")),
+        alarms=len(whole.of("aws_cloudwatch_metric_alarm")),
+        metrics=len(whole.of("aws_cloudwatch_log_metric_filter")),
+    )
+
+
+def test_the_stores_and_the_control_plane_have_the_same_passwords(
+    account: Account, whole: Whole, control: dict[str, str]
+) -> None:
+    stores = (
+        ("database_url", whole.one("aws_db_instance", "this"), "identifier", "username"),
+        ("redis_url", whole.one("aws_elasticache_user", "control"), "user_id", "user_name"),
+        ("flower_redis_url", whole.one("aws_elasticache_user", "flower"), "user_id", "user_name"),
+    )
+    for name, store, key, user in stores:
+        url = urlsplit(control[name])
+        assert (url.username, url.password) == (store[user], account.passwords[store[key]])
+
+
+def test_the_control_plane_goes_where_the_stores_are_and_knows_them_by_their_certificates(
+    whole: Whole, control: dict[str, str]
+) -> None:
+    database, redis = urlsplit(control["database_url"]), urlsplit(control["redis_url"])
+    assert database.hostname == whole.one("aws_db_instance", "this")["address"]
+    assert parse_qs(database.query)["sslmode"] == ["verify-full"]
+    group = whole.one("aws_elasticache_replication_group", "this")
+    assert (redis.scheme, redis.hostname) == ("rediss", group["primary_endpoint_address"])
+
+
+def test_no_secret_is_in_the_state_or_in_what_terraform_says(
+    account: Account, whole: Whole, control: dict[str, str]
+) -> None:
+    drawn = {*account.passwords.values(), control["key_secret"], control["flower_password"]}
+    drawn |= {control["metrics_token"]}
+    assert len(drawn) == 7, "two of them are one"
+    assert all(len(each) == 43 for each in drawn)
+    assert not {each for each in drawn if each in whole.text}
+
+
+def test_redis_lets_each_do_what_its_rules_say(whole: Whole) -> None:
+    for name, rules in (("control", of_control()), ("flower", of_flower())):
+        user = whole.one("aws_elasticache_user", name)
+        assert user["access_string"].split() == " ".join(rules).split()
+
+
+def test_connections_suffice_for_every_process(whole: Whole) -> None:
+    parameters = whole.one("aws_db_parameter_group", "this")["parameter"]
+    (most,) = (int(each["value"]) for each in parameters if each["name"] == "max_connections")
+    (hosts,) = [
+        each for each in whole.of("aws_autoscaling_group") if each["name"].endswith("-host")
+    ]
+    assert most >= (POOL_SIZE + POOL_OVERFLOW) * (hosts["max_size"] + 8)
+
+
+def _below(module: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from module.get("resources", ())
+    for child in module.get("child_modules", ()):
+        yield from _below(child)
