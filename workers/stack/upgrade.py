@@ -238,10 +238,10 @@ def _parts(settings: Settings, places: Places, found: Schema) -> tuple[PartRelea
         pid = running[name].pid
         word, current = told.get(pid, (None, False))
         shown.append(PartRelease(name, pid, word, current))
-    return tuple(_with_flower(part, shown, running) for part in shown)
+    return tuple(with_flower(part, shown, running) for part in shown)
 
 
-def _with_flower(
+def with_flower(
     part: PartRelease, shown: list[PartRelease], running: dict[str, Process]
 ) -> PartRelease:
     """It has no row: it is of this release if it was started after an API or a billing worker that is."""
