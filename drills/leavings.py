@@ -16,7 +16,7 @@ _GROUPS = Path("/sys/fs/cgroup/promigence")
 _LOOK_S = 0.25
 _REDIS_S = 5.0
 # What Celery keeps in Redis for as long as it lives; every other key has to expire by itself.
-_LASTING = ("_kombu.binding.", "unacked")
+_LASTING = ("_kombu.binding.", "_kombu.binding_permanent.")
 
 
 def left(rig: Rig, names: frozenset[str], since: frozenset[str]) -> list[str]:

@@ -69,7 +69,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """A stack of which only the directories are there."""
     for folder in ("machines", "bundles/staged", "run"):
         (tmp_path / folder).mkdir(parents=True)
-    monkeypatch.setattr(redis, "Redis", Keys(unacked_mutex=(-1, 0)))
+    monkeypatch.setattr(redis, "Redis", Keys(**{"_kombu.binding_permanent.x": (-1, 0)}))
     return of(tmp_path, Rows())
 
 
