@@ -70,6 +70,9 @@ drill-upgrade: setup ## the release before becomes this one under a command that
 drill-restore: setup ## PostgreSQL is put back from a backup under machines from before and after it; JSON=1
 	@$(PYTHON) -m drills.restore $(if $(JSON),--json)
 
+audit: venv ## known vulnerabilities and licences of what the lock files pin; fails where they cannot be asked about; JSON=1
+	@$(PYTHON) infra/setup/audit.py $(if $(JSON),--json)
+
 rehearsal: setup ## the whole path on AWS, on this machine: three hosts, one lost in mid-step; QUICK=1, JSON=1
 	@$(PYTHON) -m drills.rehearsal $(if $(QUICK),--quick) $(if $(JSON),--json)
 
