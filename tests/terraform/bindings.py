@@ -47,7 +47,7 @@ def types_of(modules: Path, cache: Path, requirements: Path = REQUIREMENTS) -> T
     of = repr(sorted(used)).encode() + b"".join(path.read_bytes() for path in sources)
     kept = cache / f"schema-{hashlib.sha256(of).hexdigest()[:16]}.json"
     cache.mkdir(parents=True, exist_ok=True)
-    with _alone(cache / "lock"):
+    with alone(cache / "lock"):
         if not kept.exists():
             read = _read(used, _wheel(cache, requirements))
             for old in cache.glob("schema-*"):
@@ -60,7 +60,8 @@ def types_of(modules: Path, cache: Path, requirements: Path = REQUIREMENTS) -> T
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def alone(lock: Path) -> Iterator[None]:
+    """Inside, no other process is where this file locks it out."""
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import botocore.loaders
 import botocore.model
@@ -119,8 +120,14 @@ def _methods(services: set[str]) -> dict[str, set[str]]:
     """Rights by the name of the method in boto3, of these services."""
     rights: dict[str, set[str]] = {}
     for service in services:
-        description = botocore.loaders.Loader().load_service_model(service, "service-2")
-        for operation in botocore.model.ServiceModel(description, service).operation_names:
+        for operation in _operations(service):
             name = S3.get(operation, operation) if service == "s3" else operation
             rights.setdefault(xform_name(operation), set()).add(f"{service}:{name}")
     return rights
+
+
+@cache
+def _operations(service: str) -> tuple[str, ...]:
+    # Some services' descriptions are ten thousand lines long.
+    description = botocore.loaders.Loader().load_service_model(service, "service-2")
+    return tuple(botocore.model.ServiceModel(description, service).operation_names)

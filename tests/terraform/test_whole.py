@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,15 +15,18 @@ from docs.costs import ROOTS, Sizes, sizes
 from infra.queue.rules import of_control, of_flower
 from infra.store.engine import POOL_OVERFLOW, POOL_SIZE
 from tests.terraform.account import Account
+from tests.terraform.bindings import alone
 from tests.terraform.program import Terraform
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """`text` is all that Terraform said of it, its state included."""
+    """What is there after a root's tests: resources, all that Terraform said of them, what the account was given."""
 
-    resources: tuple[dict[str, Any], ...]
+    resources: list[dict[str, Any]]
     text: str
+    passwords: dict[str, str]
+    secrets: dict[str, list[str]]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [each["values"] for each in self.resources if each["type"] == kind]
@@ -36,34 +39,49 @@ class Whole:
         )
         return dict(found)
 
+    @property
+    def control(self) -> dict[str, str]:
+        """What a control instance fetches."""
+        secret = self.one("aws_secretsmanager_secret", "control")
+        found: dict[str, str] = json.loads(self.secrets[secret["id"]][-1])
+        return found
 
-@pytest.fixture(scope="module", params=ROOTS)
+
+@pytest.fixture(scope="session", params=ROOTS)
 def root(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def whole(terraform: Terraform, tree: Path, root: str) -> Whole:
-    """After the first of the root's own tests that has made instances; all of them have to pass."""
-    folder = tree / "envs" / root
+@pytest.fixture(scope="session")
+def whole(
+    terraform: Terraform,
+    account: Account,
+    tree: Path,
+    root: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    worker_id: str,
+) -> Whole:
+    """After the root's own tests, which take seconds: of all processes that run tests, one runs these."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    kept = shared / f"{root}.json"
+    with alone(kept.with_suffix(".lock")):
+        if not kept.exists():
+            kept.write_text(json.dumps(asdict(_tested(terraform, account, tree / "envs" / root))))
+    return Whole(**json.loads(kept.read_text()))
+
+
+def _tested(terraform: Terraform, account: Account, folder: Path) -> Whole:
     terraform.initialise(folder)
     done = terraform.run(folder, "test", "-json", "-verbose")
     assert done.returncode == 0, done.stdout + done.stderr
     said = [json.loads(line) for line in done.stdout.splitlines()]
     states = [each["test_state"] for each in said if each["type"] == "test_state"]
-    found = (tuple(_below(state["root_module"])) for state in states)
+    found = (list(_below(state["root_module"])) for state in states)
     made = next(
         each for each in found if any(one["type"] == "aws_autoscaling_group" for one in each)
     )
-    return Whole(made, done.stdout + done.stderr)
-
-
-@pytest.fixture
-def control(account: Account, whole: Whole) -> dict[str, str]:
-    """What a control instance fetches."""
-    secret = whole.one("aws_secretsmanager_secret", "control")
-    found: dict[str, str] = json.loads(account.secrets[secret["id"]][-1])
-    return found
+    return Whole(made, done.stdout + done.stderr, account.passwords, account.secrets)
 
 
 def test_what_is_priced_is_what_the_root_makes(whole: Whole, root: str) -> None:
@@ -93,34 +111,32 @@ def test_what_is_priced_is_what_the_root_makes(whole: Whole, root: str) -> None:
     )
 
 
-def test_the_stores_and_the_control_plane_have_the_same_passwords(
-    account: Account, whole: Whole, control: dict[str, str]
-) -> None:
+def test_the_stores_and_the_control_plane_have_the_same_passwords(whole: Whole) -> None:
     stores = (
         ("database_url", whole.one("aws_db_instance", "this"), "identifier", "username"),
         ("redis_url", whole.one("aws_elasticache_user", "control"), "user_id", "user_name"),
         ("flower_redis_url", whole.one("aws_elasticache_user", "flower"), "user_id", "user_name"),
     )
     for name, store, key, user in stores:
-        url = urlsplit(control[name])
-        assert (url.username, url.password) == (store[user], account.passwords[store[key]])
+        url = urlsplit(whole.control[name])
+        assert (url.username, url.password) == (store[user], whole.passwords[store[key]])
 
 
 def test_the_control_plane_goes_where_the_stores_are_and_knows_them_by_their_certificates(
-    whole: Whole, control: dict[str, str]
+    whole: Whole,
 ) -> None:
-    database, redis = urlsplit(control["database_url"]), urlsplit(control["redis_url"])
+    database, redis = urlsplit(whole.control["database_url"]), urlsplit(whole.control["redis_url"])
     assert database.hostname == whole.one("aws_db_instance", "this")["address"]
     assert parse_qs(database.query)["sslmode"] == ["verify-full"]
     group = whole.one("aws_elasticache_replication_group", "this")
     assert (redis.scheme, redis.hostname) == ("rediss", group["primary_endpoint_address"])
 
 
-def test_no_secret_is_in_the_state_or_in_what_terraform_says(
-    account: Account, whole: Whole, control: dict[str, str]
-) -> None:
-    drawn = {*account.passwords.values(), control["key_secret"], control["flower_password"]}
-    drawn |= {control["metrics_token"]}
+def test_no_secret_is_in_the_state_or_in_what_terraform_says(whole: Whole) -> None:
+    stores = [each["identifier"] for each in whole.of("aws_db_instance")]
+    stores += [each["user_id"] for each in whole.of("aws_elasticache_user")]
+    drawn = {whole.passwords[store] for store in stores}
+    drawn |= {whole.control[name] for name in ("key_secret", "flower_password", "metrics_token")}
     assert len(drawn) == 7, "two of them are one"
     assert all(len(each) == 43 for each in drawn)
     assert not {each for each in drawn if each in whole.text}
