@@ -154,6 +154,7 @@ def test_a_key_of_the_previous_secret_is_hashed_anew_where_it_is_used(
     both, new = rotated
     old = create_store(url, key_secret=OLD, now_ns=rows.clock.wall_ns)
     (used, secret), (idle, unused) = (old.keys.create("team", name) for name in "ab")
+    old.keys.caller_of(secret)  # so that only the secret is a reason to write now
     old.close()
     assert [each.under for each in both.keys.list()] == ["previous", "previous"]
     with pytest.raises(Unauthorized):
