@@ -38,8 +38,8 @@ class Deployment:
 class Seen:
     """The latest that somebody saw of a deployment, as he remembers it on his own disk.
 
-    `epoch_wall_ns`: when he first saw this epoch, by his own wall clock; 0 if it was there from the beginning. `bundles`
-    are those that lay here then: the database need not know them, and they are not leaks at once.
+    `epoch_wall_ns`: when he first saw this epoch, by his own wall clock; 0 if it was there from the beginning.
+    `bundles` are those that lay here then: the database need not know them, and they are not leaks at once.
     """
 
     deployment_id: str

@@ -159,7 +159,7 @@ def test_expanding_lets_rows_of_an_older_release_be(rows: Rows) -> None:
 
 def _as_older_releases_kept_it(store: Stores) -> None:
     with store.database.write() as at:
-        at.execute(text(f"CREATE TABLE alembic_version AS SELECT * FROM {VERSIONS}"))
+        at.execute(text(f"CREATE TABLE alembic_version AS SELECT * FROM {VERSIONS}"))  # noqa: S608
         at.execute(text(f"DROP TABLE {VERSIONS}"))
 
 
