@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ParamSpec, TypeVar, cast
@@ -18,13 +18,16 @@ from app.errors import BadRequest
 from app.nearest import not_known
 from app.ports import Ports, Wakes
 
+# A report of 5,000 forks takes some hundred MiB while it is made.
+REPORTS_AT_ONCE = 2
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`spool` is a directory on a disk, where uploads wait until they are whole."""
+    """`spool` is a directory on a disk, where uploads wait until they are whole; `reports` are being made."""
 
     ports: Ports
     wakes: Wakes
@@ -32,6 +35,7 @@ class Context:
     threads: CapacityLimiter
     readiness: Readiness
     watchers: Watchers
+    reports: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(REPORTS_AT_ONCE))
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A call that may block (a database, a disk), on a thread of the sized pool."""

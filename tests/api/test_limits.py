@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,25 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import limits
 from app.api.limits import Allowances, Buckets, Pace, Throttle, WrongKeys
 from app.api.main import create_api
+from app.api.rendering import rendered
+from app.api.routes.runs import REPORTS_LISTS
+from app.api.schemas.run import Report
 from app.domain.account import Caller
 from app.errors import RateLimited
-from tests.api.world import Door, raw
+from tests.api.world import STEP, Door, raw
 
 GENEROUS = Allowances()
+FAILED: dict[str, Any] = {
+    "kind": "guest_lost", "phase": "exec", "code": "guest_lost", "message": "m", "retryable": True,
+    "task_may_have_caused": True, "evidence": {"forks": []}, "index": 0, "key": None,
+    "snapshot": "task-suite@1", "attempt": 1, "host": "h", "cost_usd": 0.1, "replaced": False,
+}  # fmt: skip
 TEXTS = {"content-type": "application/json"}
 
 
@@ -268,3 +278,24 @@ def test_a_body_that_is_made_to_hurt_is_a_bad_request(
     seen = raw(still, "POST", "/v1/runs", headers=TEXTS.items(), chunks=[body])
     assert seen.status == 400
     assert problem in seen.error["message"]
+
+
+def test_a_long_report_is_made_in_pieces_and_says_what_a_short_one_would(suite: Door) -> None:
+    run_id = suite.post("/v1/runs", STEP, 201)["run_id"]
+    suite.stage.run_for(10)
+    short = suite.get(f"/v1/runs/{run_id}/report")
+    fork = {**short["forks"][0], "stdout_tail": 'x"\n' * 1000}
+    failed = {**FAILED, "fork_id": fork["fork_id"]}
+    told = {**short, "forks": [fork] * 300, "environment_failures": [failed] * 3}
+    pieces = rendered(Report, told, REPORTS_LISTS)
+    assert len(pieces) > 2
+    assert max(map(len, pieces)) < 512 * 1024
+    assert json.loads(b"".join(pieces)) == told
+    alone = {name: value for name, value in short.items() if name != "forks"}
+    assert suite.get(f"/v1/runs/{run_id}/report", forks=False) == alone
+    assert json.loads(b"".join(rendered(Report, alone, REPORTS_LISTS))) == alone
+
+
+def test_a_report_that_is_none_is_a_fault_and_no_half_of_an_answer(suite: Door) -> None:
+    with pytest.raises(ValidationError):
+        rendered(Report, {"run_id": "r", "forks": [{}]}, REPORTS_LISTS)

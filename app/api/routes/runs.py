@@ -1,17 +1,29 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
 
 from app.api.context import Context, Ctx, Project
 from app.api.guard import Guarded, needs
 from app.api.idempotency import Idempotent, remembered
 from app.api.paging import Cursor, Limit, page
+from app.api.rendering import in_pieces, rendered
 from app.api.schemas.base import Id, Wait
 from app.api.schemas.fork import Forks
 from app.api.schemas.ledger import RunLedger
-from app.api.schemas.run import Report, Run, Runs, StartBody, Started
+from app.api.schemas.run import (
+    FailedAttempt,
+    ForkReport,
+    Report,
+    Run,
+    Runs,
+    StartBody,
+    Started,
+)
 from app.api.waiting import until
 from app.domain.account import Scope
 from app.domain.run import RunState
@@ -19,6 +31,11 @@ from app.errors import BadRequest
 from app.flow import report as read
 from app.flow.start import start
 from app.flow.stop import cancel
+
+REPORTS_LISTS: dict[str, type[BaseModel]] = {
+    "forks": ForkReport,
+    "environment_failures": FailedAttempt,
+}
 
 router = APIRouter(route_class=Guarded, prefix="/v1/runs", tags=["runs"])
 
@@ -61,10 +78,16 @@ async def get_run(
 @needs(Scope.READ)
 async def get_report(
     context: Ctx, project_id: Project, run_id: Id, forks: bool = True, wait_seconds: Wait = 0
-) -> dict[str, object]:
+) -> StreamingResponse:
     """What came of a run, at any time; with `wait_seconds` it waits for the run to be final."""
     await _final(context, project_id, run_id, wait_seconds)
-    return await context.run(read.report, context.ports, project_id, run_id, forks=forks)
+
+    def report() -> Sequence[bytes]:
+        told = read.report(context.ports, project_id, run_id, forks=forks)
+        return rendered(Report, told, REPORTS_LISTS)
+
+    async with context.reports:
+        return in_pieces(await context.run(report))
 
 
 @router.get("/{run_id}/ledger", response_model=RunLedger)
