@@ -71,7 +71,9 @@ USER 10001:10001
 ENTRYPOINT ["promigence-server"]
 
 FROM hypervisor AS host
-RUN install --directory --owner root --group root --mode 0700 /var/lib/promigence /access \
+# A volume takes owner and mode from the first image that it is mounted in: those of what is shared are the same in both.
+RUN install --directory --owner root --group root --mode 0700 /var/lib/promigence \
+    && install --directory --owner 10001 --group 10001 --mode 0700 /access \
     && install --directory --owner root --group 10001 --mode 2770 /var/lib/promigence/blobs
 COPY --from=venv /srv/promigence/.venv /srv/promigence/.venv
 ENV PATH=/srv/promigence/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PROMIGENCE_DIR=/var/lib/promigence
