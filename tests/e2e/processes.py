@@ -29,6 +29,18 @@ def status_of(pid: int) -> dict[str, str]:
     return {key: value.strip() for key, value in (line.split(":", 1) for line in lines)}
 
 
+def sockets(pid: int) -> dict[str, int]:
+    """How many sockets it has open, by kind: `unix`, and every kind that leads out of this host."""
+    held = {each[8:-1] for each in descriptors(pid) if each.startswith("socket:[")}
+    kinds = ("unix", "tcp", "tcp6", "udp", "udp6", "raw", "raw6", "packet", "netlink")
+    tables = {kind: Path(f"/proc/{pid}/net/{kind}") for kind in kinds}
+    return {
+        kind: len(held & {word for line in table.read_text().splitlines() for word in line.split()})
+        for kind, table in tables.items()
+        if table.exists()
+    }
+
+
 def descriptors(pid: int) -> set[str]:
     """What its open descriptors lead to."""
     return {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()}

@@ -23,7 +23,7 @@ from infra.qemu.priority import STEP
 from infra.qemu.probe import Trial, boots
 from tests.e2e.conftest import SHAPE, Factory, Frozen, Host
 from tests.e2e.kept import SECOND_NS
-from tests.e2e.processes import status_of
+from tests.e2e.processes import sockets, status_of
 
 pytestmark = pytest.mark.machines
 
@@ -171,6 +171,10 @@ def test_qemu_is_nobody_in_particular_and_cannot_call_what_it_does_not_need(
         assert status["Seccomp"] == "2"
         assert status["NoNewPrivs"] == "1"
         assert status["CapEff"] == "0" * 16
+    open_sockets = sockets(one.pid)
+    # Its monitor and two ports, each with its host's end connected or not: nothing that leads out.
+    assert 3 <= open_sockets.pop("unix") <= 6
+    assert set(open_sockets.values()) == {0}
     home = Home(factory.host.root / one.name)
     assert home.directory.stat().st_uid == 0
     assert home.directory.stat().st_mode & 0o777 == 0o700
