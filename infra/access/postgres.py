@@ -47,9 +47,9 @@ class PostgresLogins:
             found = _is_there(at, role)
             if found and host_id not in _listed(at):
                 raise Conflict("login_elsewhere", f"role {role} is of another database's host")
+            # A new role may nothing else; to say so of one that is there takes a superuser.
             at.exec_driver_sql(
-                f'{"ALTER" if found else "CREATE"} ROLE "{role}" LOGIN INHERIT NOSUPERUSER NOCREATEDB '
-                f"NOCREATEROLE NOREPLICATION NOBYPASSRLS CONNECTION LIMIT {CONNECTIONS} "
+                f'{"ALTER" if found else "CREATE"} ROLE "{role}" LOGIN CONNECTION LIMIT {CONNECTIONS} '
                 f"PASSWORD '{_verifier(at, role, password)}'"
             )
             # Whoever became the group would be no host at all; and who resolves a name finds what is ours.
