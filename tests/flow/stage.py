@@ -104,8 +104,7 @@ class Stage:
         self._mounts_max = mounts_max
         self.clock = ManualClock()
         self.bells = FakeBells()
-        self.stores = create_store("sqlite://", key_secret=b"k" * 32, now_ns=self.clock.wall_ns)
-        _fill(self.stores)
+        self.stores = self.opened()
         self.ports = ports_of(
             self.stores, self.bells, self.clock, FakeImages("debian-12"), tmp_path
         )
@@ -113,6 +112,16 @@ class Stage:
         self.hosts: dict[str, HostPorts] = {}
         for number in range(hosts):
             self.add_host(f"host{number}", tmp_path, slots)
+
+    def opened(self) -> Stores:
+        """The rows, empty."""
+        store = create_store("sqlite://", key_secret=b"k" * 32, now_ns=self.clock.wall_ns)
+        _fill(store)
+        return store
+
+    def ports_at(self, _host_id: str) -> Ports:
+        """What a host's worker has of them: here the same as everybody."""
+        return self.ports
 
     def add_host(
         self,
@@ -134,8 +143,8 @@ class Stage:
             disk_reserve_bytes=2 << 30,
         )
         self.worlds[host_id], self.hosts[host_id] = world, host
-        self.ports.hosts.register(host.machines.fingerprint(), slots)
-        self.ports.hosts.heartbeat(host_id, ())
+        self.ports_at(host_id).hosts.register(host.machines.fingerprint(), slots)
+        self.ports_at(host_id).hosts.heartbeat(host_id, ())
         return host
 
     def _bundles(self, host_id: str, folder: Path) -> FakeBundles:
@@ -168,15 +177,16 @@ class Stage:
         if host is None:
             return
         if bell.task == "fork":
-            if not fork.advance(self.ports, host):
+            if not fork.advance(self.ports_at(host.host_id), host):
                 self.mount(host)
             return
-        VERBS[bell.task](self.ports, host, bell.ids[1])
+        VERBS[bell.task](self.ports_at(host.host_id), host, bell.ids[1])
 
     def mount(self, host: HostPorts) -> None:
         """What the worker's threads do: mount what forks wait for here, and what is to be warm."""
-        for bundle_id in mount.due(self.ports, host):
-            mount.mount(self.ports, host, bundle_id)
+        ports = self.ports_at(host.host_id)
+        for bundle_id in mount.due(ports, host):
+            mount.mount(ports, host, bundle_id)
 
     def _rung(self, bell: Bell) -> HostPorts | None:
         """Whose bell it is: any worker's of a host, or the one process's that holds a machine."""
@@ -199,8 +209,8 @@ class Stage:
             world.pump()
         self.ring()
         for host in self.hosts.values():
-            recover.watch_host(self.ports, host)
-            recover.sweep(self.ports, host)
+            recover.watch_host(self.ports_at(host.host_id), host)
+            recover.sweep(self.ports_at(host.host_id), host)
         if billing:
             bill.tick(self.ports)
         recover.tick(self.ports)
