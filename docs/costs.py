@@ -1,4 +1,4 @@
-"""Draws terraform/costs.md, what a deployment costs idle and per 1,000 fork-hours: `python -m docs.costs`.
+"""Draws in terraform/README.md what a deployment costs, idle and per 1,000 fork-hours: `python -m docs.costs`.
 
 Hosts cost what the shipped rate cards say, all else what terraform/prices.toml says.
 """
@@ -19,7 +19,8 @@ from infra.rates.shipped import SHIPPED, STORAGE, shipped_card
 
 TERRAFORM = Path(__file__).resolve().parents[1] / "terraform"
 PRICES = TERRAFORM / "prices.toml"
-PAGE = TERRAFORM / "costs.md"
+PAGE = TERRAFORM / "README.md"
+BEGIN, END = "<!-- drawn by python -m docs.costs -->", "<!-- drawn until here -->"
 HOURS_OF_MONTH = 730
 ROOTS = ("production", "minimal")
 SHAPES = (
@@ -54,39 +55,43 @@ def sizes(root: str) -> Sizes:
     return Sizes(**_prices()[root])
 
 
-def page() -> str:
-    """The whole of costs.md."""
+def section() -> str:
+    """What stands between the marks."""
     prices = _prices()
     return "\n".join(
         (
-            "# What a deployment costs",
             "",
-            "Drawn by `python -m docs.costs` from the rate cards that ship and [prices.toml](prices.toml)",
-            f"({prices['region']}, {prices['source']}). Prices change: change the file and draw it again.",
+            f"By the rate cards that ship and [prices.toml](prices.toml) ({prices['region']}, {prices['source']}).",
+            "Prices change: change the file, and `python -m docs.costs` draws this again.",
             "",
-            "## Idle",
-            "",
-            "No run, no host (`fleet_min = 0`), two zones; USD a month of 730 hours. A third zone with its endpoints",
-            f"costs {_usd(_a_zone(sizes('production')))} more.",
+            "**Idle**: no run, no host (`fleet_min = 0`), two zones; USD a month of 730 hours. A third zone with its",
+            f"endpoints costs {_usd(_a_zone(sizes('production')))} more.",
             "",
             *_idle(),
             "",
             "Beside it: logs (0.50 USD a GiB), what clients download, backups beyond the database's size, a secret",
             "for each host that runs (0.40 USD a month), and a NAT gateway if you ask for one (0.045 USD an hour).",
             "",
-            "## 1,000 fork-hours",
-            "",
-            "USD on hosts that are full, on demand and committed, by the rate card of each host. One that is not full",
-            "costs the same.",
+            "**1,000 fork-hours**: USD on hosts that are full, on demand and committed, by the rate card of each",
+            "host ([rates](../docs/rates.md)). One that is not full costs the same.",
             "",
             *_fork_hours(),
             "",
-            "## What is kept",
+            "**What is kept**",
             "",
             *_kept(),
             "",
         )
     )
+
+
+def drawn_on(text: str) -> str:
+    """The page with the section drawn anew. Raises ValueError without the marks."""
+    head, begun, rest = text.partition(BEGIN)
+    _, ended, tail = rest.partition(END)
+    if not (begun and ended):
+        raise ValueError(f"{PAGE.name} has no {BEGIN} with {END} after it")
+    return f"{head}{BEGIN}\n{section()}\n{END}{tail}"
 
 
 def _idle() -> Iterator[str]:
@@ -178,8 +183,8 @@ def _prices() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the page anew."""
-    PAGE.write_text(page())
+    """Draw it where it stands."""
+    PAGE.write_text(drawn_on(PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
-"""The page of costs is what its generator draws."""
+"""What a deployment costs stands in the README as its generator draws it."""
 
 from __future__ import annotations
 
-from docs.costs import PAGE, page
+import pytest
+
+from docs.costs import PAGE, drawn_on
 
 
-def test_the_page_is_drawn_from_the_prices() -> None:
-    drawn = page()
-    assert PAGE.read_text() == drawn, "run `python -m docs.costs` and commit terraform/costs.md"
+def test_it_is_drawn_from_the_prices() -> None:
+    page = PAGE.read_text()
+    assert page == drawn_on(page), "run `python -m docs.costs` and commit terraform/README.md"
+
+
+def test_a_page_without_the_marks_is_left_alone() -> None:
+    with pytest.raises(ValueError, match="README"):
+        drawn_on("# A page\n")

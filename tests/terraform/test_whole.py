@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,11 +14,16 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from docs.costs import ROOTS, Sizes, sizes
+from infra.aws.cache_users import MOST_IN_GROUP
 from infra.queue.rules import of_control, of_flower
 from infra.store.engine import POOL_OVERFLOW, POOL_SIZE
 from tests.terraform.account import Account
 from tests.terraform.bindings import alone
+from tests.terraform.folders import ROOT
 from tests.terraform.program import Terraform
+
+# One sends logs, one opens operators' sessions.
+OF_AMAZONS_AGENTS = {"logs", "ssm", "ssmmessages"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +153,34 @@ def test_redis_lets_each_do_what_its_rules_say(whole: Whole) -> None:
     for name, rules in (("control", of_control()), ("flower", of_flower())):
         user = whole.one("aws_elasticache_user", name)
         assert user["access_string"].split() == " ".join(rules).split()
+
+
+def test_every_host_that_there_may_be_has_room_in_the_group_of_users(whole: Whole) -> None:
+    (group,) = whole.of("aws_elasticache_user_group")
+    most = MOST_IN_GROUP - len(group["user_ids"])
+    variables = (ROOT / "terraform/modules/deployment/variables.tf").read_text()
+    assert f"var.fleet_max <= {most}\n" in variables
+
+
+def test_every_service_that_is_called_has_its_endpoint(whole: Whole) -> None:
+    """Without one, and without a way to the internet, a call hangs until its time-out."""
+    called = set(
+        re.findall(r"boto3\.client\(\s*\"(\w+)\"", (ROOT / "infra/aws/session.py").read_text())
+    )
+    assert {"ec2", "s3", "secretsmanager"} <= called
+    reached = {each["service_name"].rpartition(".")[2] for each in whole.of("aws_vpc_endpoint")}
+    assert reached == called | OF_AMAZONS_AGENTS | {"kms"}
+
+
+def test_logs_are_sent_to_groups_that_are_there(whole: Whole) -> None:
+    done = subprocess.run(
+        [ROOT / "deploy/image/agent-config", "trial"], check=True, capture_output=True, timeout=60
+    )
+    files = json.loads(done.stdout)["logs"]["logs_collected"]["files"]["collect_list"]
+    groups = {each["name"] for each in whole.of("aws_cloudwatch_log_group")}
+    assert {each["log_group_name"] for each in files} == {
+        name for name in groups if name.startswith("/promigence/trial/")
+    }
 
 
 def test_connections_suffice_for_every_process(whole: Whole) -> None:

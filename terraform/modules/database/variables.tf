@@ -94,7 +94,7 @@ variable "hosts_max" {
 
   validation {
     condition     = var.hosts_max >= 1 && var.hosts_max <= 140
-    error_message = "From 1 to 140: with more, PostgreSQL would need more than 5,000 connections."
+    error_message = "From 1 to 140: with more hosts PostgreSQL would need more than 5,000 connections."
   }
 }
 

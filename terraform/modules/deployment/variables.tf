@@ -128,6 +128,11 @@ variable "fleet_min" {
 variable "fleet_max" {
   description = "How many hosts there may be: the bound on what the fleet can cost."
   type        = number
+
+  validation {
+    condition     = var.fleet_max >= 1 && var.fleet_max <= 97
+    error_message = "From 1 to 97: AWS takes 100 users into the user group of Redis, and three of them are not hosts'."
+  }
 }
 
 variable "spot_percent" {

@@ -18,7 +18,7 @@ locals {
 
   # Without a way to the internet, these are all that instances reach of AWS; ssmmessages is for an operator's session.
   interface_services = toset([
-    "autoscaling", "ec2", "elasticache", "kms", "logs", "monitoring", "secretsmanager", "ssm", "ssmmessages", "sts",
+    "autoscaling", "ec2", "elasticache", "kms", "logs", "secretsmanager", "ssm", "ssmmessages", "sts",
   ])
   endpoint_zones = slice(var.zones, 0, min(var.endpoint_zones, length(var.zones)))
 }
