@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,15 @@ def end(dialler: Dialler, how: signal.Signals = signal.SIGKILL) -> None:
 
 
 @AS_ROOT
-def test_it_is_nobody_for_good(dialler: Dialler) -> None:
-    seen = status(dialler.pid)
+def test_it_is_nobody_for_good() -> None:
+    groups = os.getgroups()
+    os.setgroups([*groups, 4242])
+    try:
+        dialler = Dialler(uid=UID)
+    finally:
+        os.setgroups(groups)
+    with closing(dialler):
+        seen = status(dialler.pid)
     assert seen["Uid"].split() == [str(UID)] * 4
     assert seen["Gid"].split() == [str(UID)] * 4
     assert seen["Groups"] == ""
