@@ -14,8 +14,6 @@ locals {
   parameters = {
     "rds.force_ssl"                       = { value = "1", at_once = true }
     "max_connections"                     = { value = tostring(local.connections), at_once = false }
-    "log_connections"                     = { value = "1", at_once = true }
-    "log_disconnections"                  = { value = "1", at_once = true }
     "log_lock_waits"                      = { value = "1", at_once = true }
     "log_min_duration_statement"          = { value = "1000", at_once = true }
     "idle_in_transaction_session_timeout" = { value = "60000", at_once = true }
@@ -104,8 +102,6 @@ resource "aws_db_instance" "this" {
   # A change that restarts the database waits for its window.
   apply_immediately = false
 
-  performance_insights_enabled    = var.standby
-  performance_insights_kms_key_id = var.standby ? var.kms_key_arn : null
   enabled_cloudwatch_logs_exports = ["postgresql", "upgrade"]
 
   tags = local.tags

@@ -127,7 +127,7 @@ resource "aws_elasticache_user" "default" {
   user_id              = "pmg-${var.deployment}-default"
   user_name            = "default"
   engine               = "valkey"
-  access_string        = "off resetkeys resetchannels -@all"
+  access_string        = "off ~none -@all"
   passwords_wo         = local.passwords.redis_default
   passwords_wo_version = var.password_version
   tags                 = local.tags
