@@ -12,6 +12,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
 from app.api.ready import Readiness
+from app.api.trail import Refusals
 from app.api.watching import Watchers
 from app.domain.account import Caller
 from app.errors import BadRequest
@@ -36,6 +37,7 @@ class Context:
     readiness: Readiness
     watchers: Watchers
     reports: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(REPORTS_AT_ONCE))
+    refusals: Refusals = field(default_factory=Refusals)
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A call that may block (a database, a disk), on a thread of the sized pool."""

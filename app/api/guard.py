@@ -7,6 +7,7 @@ handler: FastAPI reads a body before it asks any dependency, and a key without t
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, cast
@@ -17,7 +18,7 @@ from fastapi.routing import APIRoute
 from app.api.context import caller_of, context_of
 from app.domain.account import Scope
 from app.domain.audit import ACCEPTED, Entry, named
-from app.errors import PromigenceError
+from app.errors import Forbidden, PromigenceError
 from app.ids import new_id
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -86,9 +87,9 @@ def _changing(action: str, need: Need, handle: Handler) -> Handler:
 
     async def guarded(request: Request) -> Response:
         context, entry = context_of(request), _entry(request, action)
+        await _ask(request, need.scope, entry)
         await context.run(context.ports.audit.begin, entry)
         request.state.entry = entry
-        caller_of(request).need(need.scope)
         response = cast("Response", await handle(request))
         if need.makes is not None:
             request.state.entry = replace(
@@ -106,9 +107,9 @@ def _with_effect(action: str, need: Need, handle: Handler) -> Handler:
 
     async def guarded(request: Request) -> Response:
         context, entry = context_of(request), _entry(request, action)
+        await _ask(request, need.scope, entry)
         request.state.entry_of_effect = replace(entry, status=ACCEPTED)
         try:
-            caller_of(request).need(need.scope)
             return cast("Response", await handle(request))
         except PromigenceError as refused:
             if not refused.retryable:
@@ -117,6 +118,18 @@ def _with_effect(action: str, need: Need, handle: Handler) -> Handler:
             raise
 
     return guarded
+
+
+async def _ask(request: Request, scope: Scope, entry: Entry) -> None:
+    """Raises Forbidden(missing_scope), which is in the log once a minute for each key and action."""
+    try:
+        caller_of(request).need(scope)
+    except Forbidden as refused:
+        context = context_of(request)
+        if context.refusals.is_new(entry.actor, entry.action, time.monotonic()):
+            refusal = replace(entry, status=refused.status)
+            await context.run(context.ports.audit.begin, refusal)
+        raise
 
 
 def _entry(request: Request, action: str) -> Entry:

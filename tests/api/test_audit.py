@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.api.trail import Refusals
 from app.domain.account import Scope
 from app.domain.audit import Entry, Sought
 from app.errors import NotFound, PromigenceError, Unavailable
@@ -56,6 +57,20 @@ def test_what_is_refused_is_in_it_and_what_only_reads_is_not(suite: Door) -> Non
     }
     assert {each.outcome.value for each in log(suite)} == {"refused"}
     assert [each.target for each in log(suite, actor=own_key(reader))] == ["run_1"]
+
+
+def test_a_key_that_may_change_nothing_cannot_fill_the_log(suite: Door) -> None:
+    reader = keyed(suite, Scope.READ)
+    paths = ["/v1/runs/run_1/cancel", "/v1/runs", "/v1/forks/fork_1/execs"]
+    seen = [raw(reader, "POST", path).status for path in paths for _ in range(5)]
+    assert set(seen) == {403}
+    noted = sorted(each.action for each in log(suite, actor=own_key(reader)))
+    assert noted == ["cancel_run", "run_command", "start_run"]
+    refusals = Refusals()
+    instants = (0.0, 59.9, 60.0, 60.1, 120.0)
+    assert [refusals.is_new("key_1", "a", now_s) for now_s in instants] == [
+        *(True, False, True, False, True)
+    ]
 
 
 def test_every_route_that_changes_something_leaves_an_entry(tmp_path: Path) -> None:
