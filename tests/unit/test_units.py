@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -103,6 +104,21 @@ def test_every_unit_is_started_from_what_the_image_has() -> None:
     assert {f"promigence-{part}.service" for part in parts} <= {
         unit.name for unit in UNITS.iterdir()
     }
+
+
+def test_what_every_unit_logs_is_sent_to_a_group_that_there_is() -> None:
+    done = run("bash", str(ROOT / "deploy/image/agent-config"), "trial")
+    sent = json.loads(done.stdout)["logs"]["logs_collected"]["files"]["collect_list"]
+    logged = {
+        file.removeprefix("append:")
+        for unit in UNITS.glob("*.service")
+        for file in settings(unit.name)["StandardError"]
+    }
+    assert {each["file_path"] for each in sent} == logged
+    groups = {each["log_group_name"].removeprefix("/promigence/trial/") for each in sent}
+    made = (ROOT / "terraform/modules/monitoring/main.tf").read_text()
+    (parts,) = re.findall(r"^  parts\s*= toset\(\[(.*?)\]\)", made, re.MULTILINE | re.DOTALL)
+    assert groups == set(re.findall(r'"(\w+)"', parts))
 
 
 def settings(unit: str) -> dict[str, list[str]]:

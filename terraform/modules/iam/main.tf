@@ -47,11 +47,11 @@ locals {
       Resource = "${var.bucket_arn}/${var.blobs_prefix}/*"
     },
     {
-      Sid       = "ListOfFiles"
-      Effect    = "Allow"
-      Action    = ["s3:ListBucket"]
-      Resource  = var.bucket_arn
-      Condition = { StringLike = { "s3:prefix" = "${var.blobs_prefix}/*" } }
+      # Without a condition on prefixes: to who may not list, S3 says 403 of an object that is not there, and not 404.
+      Sid      = "ListOfFiles"
+      Effect   = "Allow"
+      Action   = ["s3:ListBucket"]
+      Resource = var.bucket_arn
     },
     {
       Sid      = "ListOfUploads"
