@@ -100,8 +100,7 @@ def upgrade(database: Database, revision: str | None = None, versions: str | Non
     with migrating(database) as connection:
         _take_over(connection)
         before = _schema(connection, scripts)
-        if before.known < before.least:
-            raise _unknown(before)
+        refuse_unknown(before)
         if not before.newer:
             to = revision or ("heads" if not before.at else before.known)
             command.upgrade(config(connection, versions), to)
@@ -132,6 +131,12 @@ def contract(database: Database, versions: str | None = None) -> tuple[str, ...]
         command.upgrade(config(connection, versions), "heads")
         _shut_out(connection, needs)
         return now.contract
+
+
+def refuse_unknown(found: Schema) -> None:
+    """Raises PromigenceError(unknown_schema) for a database that a newer release has taken something away from."""
+    if found.known < found.least:
+        raise _unknown(found)
 
 
 def config(connection: Connection | None = None, versions: str | None = None) -> Config:

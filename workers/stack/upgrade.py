@@ -24,7 +24,7 @@ from infra.release import release
 from infra.settings import Settings, load
 from infra.stack.process import Process, stop
 from infra.stack.records import Identity, Places, read_identity, read_processes
-from infra.store.migrate import Schema, known_revision
+from infra.store.migrate import Schema, known_revision, refuse_unknown
 from workers.noted import noted
 from workers.probes import wait_until_well
 from workers.stack.standing import refuse_gone_back
@@ -77,6 +77,7 @@ def check(directory: Path) -> Outlook:
     places = places_of(directory)
     identity = read_identity(places)
     found = wiring.schema(settings)
+    refuse_unknown(found)
     migrates = "api" in settings.parts or "billing" in settings.parts
     if not migrates and found.expand:
         raise Conflict(
