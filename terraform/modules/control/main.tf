@@ -87,7 +87,11 @@ resource "aws_launch_template" "this" {
     content {
       resource_type = tag_specifications.key
       # A volume with the deployment's tag is one of the product's own, and its reaper would look for the row.
-      tags = tag_specifications.key == "volume" ? { Name = local.name } : merge(local.tags, { Name = local.name })
+      tags = tag_specifications.key == "volume" ? { Name = local.name } : merge(local.tags, {
+        Name = local.name
+        # Instances read their secret as they start.
+        "promigence:credentials" = tostring(var.credentials_version)
+      })
     }
   }
 }

@@ -166,3 +166,8 @@ variable "settings" {
     error_message = "Names are PROMIGENCE_..., values one line without an apostrophe."
   }
 }
+
+variable "credentials_version" {
+  description = "Changes with what instances log in with; then they are replaced one after another."
+  type        = number
+}

@@ -123,6 +123,7 @@ module "control" {
   flower_host                     = var.flower_host
   profile_arn                     = module.iam.control_profile_arn
   kms_key_arn                     = module.secrets.kms_key_arn
+  credentials_version             = module.secrets.control_version
   blobs_url                       = module.storage.blobs_url
   redis_user_group                = module.redis.user_group_id
   fleet                           = local.group_name

@@ -14,8 +14,9 @@ output "control_secret_arn" {
 }
 
 output "control_version" {
-  description = "Changes with the control secret: control instances of another version have to be replaced."
+  description = "Changes with the control secret, and is there once that is written: control instances of another version are replaced."
   value       = local.control_version
+  depends_on  = [aws_secretsmanager_secret_version.control]
 }
 
 output "passwords_version" {

@@ -28,6 +28,7 @@ variables {
   flower_host                     = "flower.promigence.example.com"
   profile_arn                     = "arn:aws:iam::111122223333:instance-profile/promigence-trial-control"
   kms_key_arn                     = "arn:aws:kms:us-east-1:111122223333:key/00000000-0000-0000-0000-000000000000"
+  credentials_version             = 1
   blobs_url                       = "s3://promigence-trial-1/blobs"
   redis_user_group                = "promigence-trial"
   fleet                           = "promigence-trial-host"
@@ -101,5 +102,18 @@ run "a_listener_without_a_certificate_is_refused" {
 
   variables {
     certificate_arn = ""
+  }
+}
+
+run "other_passwords_replace_the_instances" {
+  variables {
+    credentials_version = 2
+  }
+
+  assert {
+    condition = one([
+      for each in aws_launch_template.this.tag_specifications : each.tags["promigence:credentials"] if each.resource_type == "instance"
+    ]) == "2"
+    error_message = "Instances go on with the passwords that they began with."
   }
 }
