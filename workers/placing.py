@@ -16,6 +16,7 @@ from threading import Event
 
 import structlog
 from celery import Celery
+from celery.app.trace import reset_worker_optimizations, setup_worker_optimizations
 from celery.exceptions import SecurityWarning
 from celery.worker import WorkController, state
 
@@ -32,7 +33,7 @@ from infra.queue import (
     undeclared,
 )
 from workers.liveness import EXIT_CODE, PERIOD_S, watch
-from workers.pace import JOIN_S, begun
+from workers.pace import JOIN_S, Act, Guard, begun, ever
 
 # One after another: two at once would choose the same places, and one of them for nothing.
 THREADS = 1
@@ -41,39 +42,41 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def placing(ports: Ports, bells: CeleryBells, broker_url: str, host: str) -> Iterator[None]:
+def placing(
+    ports: Ports, bells: CeleryBells, broker_url: str, host: str, guarded: Guard = ever
+) -> Iterator[None]:
     """Inside, forks are placed as it is rung for them, beside whatever else this process does.
 
-    `host` is where this is, for who looks at the queue. One at a time in a process. A consumer that ends by itself, or
-    takes nothing any more, ends the process: whoever started it starts it again, and rows say what waits.
+    `host` is where this is, for who looks at the queue; `guarded` says when rows are to be believed. One at a time in a
+    process. A consumer that ends by itself, or takes nothing any more, ends the process: whoever started it starts it
+    again, and rows say what waits.
     """
     own, stop = control_queue(secrets.token_hex(8)), Event()
-    worker = _worker(_app(ports, bells, broker_url, own), f"{own}@{host}")
-    threads = [
-        begun("alive", lambda: bells.alive(own), stop, period_s=PERIOD_S),
-        _thread("liveness", lambda: watch(bells, own, stop)),
-        _thread("placing", lambda: _consume(worker, stop)),
-    ]
+    app = _app(guarded(lambda: place.place(ports)), bells, broker_url, own)
+    worker = _worker(app, f"{own}@{host}")
+    begun("alive", lambda: bells.alive(own), stop, period_s=PERIOD_S)
+    _thread("liveness", lambda: watch(bells, own, stop))
+    consumer = _thread("placing", lambda: _consume(worker, stop))
     try:
         yield
     finally:
         stop.set()
         # How a Celery worker is told from another thread; its tasks that have begun are ended.
         state.should_stop = os.EX_OK  # type: ignore[assignment]  # its stubs know None alone
-        for thread in threads:
-            thread.join(timeout=JOIN_S)
+        consumer.join(timeout=JOIN_S)
         state.should_stop = None
+        reset_worker_optimizations(app)
 
 
-def _app(ports: Ports, bells: CeleryBells, broker_url: str, own: str) -> Celery:
+def _app(act: Act, bells: CeleryBells, broker_url: str, own: str) -> Celery:
     app = celery(broker_url)
     app.conf.task_queues = [undeclared(name) for name in (own, CONTROL)]
 
-    @app.task(name=Task.PLACE.value)
+    @app.task(name=Task.PLACE.value, shared=False)
     def _place() -> None:
-        place.place(ports)
+        act()
 
-    @app.task(name=Task.ECHO.value)
+    @app.task(name=Task.ECHO.value, shared=False)
     def _echo(token: str) -> None:
         bells.answer(token)
 
@@ -85,6 +88,8 @@ def _app(ports: Ports, bells: CeleryBells, broker_url: str, own: str) -> Celery:
 
 def _worker(app: Celery, name: str) -> WorkController:
     take_questions_only()
+    # Without it the pool's threads look for the task in whatever application they find, and say nothing.
+    setup_worker_optimizations(app, name)
     warnings.simplefilter("ignore", SecurityWarning)
     return WorkController(
         app=app,

@@ -245,7 +245,7 @@ def billing(directory: Dir = HERE) -> None:
         with (
             wiring.scraped(settings, metrics, settings.billing_metrics_port),
             resident(control.ports, "billing"),
-            placing(control.ports, control.bells, settings.broker_url, settings.host_id),
+            placing(control.ports, control.bells, settings.broker_url, settings.host_id, guarded),
             scaled(control.ports, wiring.fleet(settings), bounds, planned, guarded),
             doors_kept(
                 control.ports,

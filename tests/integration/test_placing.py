@@ -1,0 +1,115 @@
+"""The consumer of `control`, in this process: it places when it is rung, tells that it lives, and ends when told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from app.flow import place
+from app.ports import Ports
+from infra.queue import CONTROL, CeleryBells
+from tests.integration.stacks import until
+from tests.integration.test_queue import bells, running, socket
+from workers.placing import placing
+
+LIMIT_S = 20.0
+__all__ = ["bells", "socket"]  # fixtures
+
+
+class Placer:
+    """In the place of who chooses hosts: `asked` is set when he is asked. With `torn` he fails."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.threads: set[str] = set()
+        self.torn = False
+
+    def place(self, _ports: Ports) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.asked.set()
+        if self.torn:
+            raise RuntimeError("the rows are torn")
+
+
+@pytest.fixture
+def placer(monkeypatch: pytest.MonkeyPatch) -> Placer:
+    made = Placer()
+    monkeypatch.setattr(place, "place", made.place)
+    return made
+
+
+@contextmanager
+def placing_at(socket: Path, bells: CeleryBells) -> Iterator[None]:
+    with placing(cast(Ports, None), bells, f"redis+socket://{socket}", "here"):
+        yield
+
+
+def test_who_rings_is_heard_apart_from_whoever_ticks(
+    bells: CeleryBells, socket: Path, placer: Placer
+) -> None:
+    with running(socket) as broker, placing_at(socket, bells):
+        bells.place()
+        assert placer.asked.wait(LIMIT_S)
+        bells.echo(CONTROL, "token")
+        assert bells.echoed(CONTROL, "token", LIMIT_S)
+        until(lambda: any(broker.scan_iter(match="promigence:alive:control.*")), "a sign of life")
+
+        # What was taken is in no key: not in a list, and not among what waits to be acknowledged.
+        keys = {bytes(key).decode() for key in broker.scan_iter()}
+        assert not {key for key in keys if "unacked" in key or key.startswith(CONTROL)}
+    assert threading.main_thread().name not in placer.threads
+
+
+def test_one_after_another_in_a_process(bells: CeleryBells, socket: Path, placer: Placer) -> None:
+    """Ended and begun again, it hears what was rung in between."""
+    with running(socket) as broker:
+        for _ in range(2):
+            placer.asked.clear()
+            bells.place()
+            with placing_at(socket, bells):
+                assert placer.asked.wait(LIMIT_S)
+            assert not [each for each in threading.enumerate() if each.name == "placing"]
+        bells.sweep(frozenset)
+        assert broker.llen(CONTROL) == 0
+
+
+# Celery says of each lost connection what will be the default some day.
+@pytest.mark.filterwarnings("ignore::celery.exceptions.CPendingDeprecationWarning")
+def test_it_hears_again_when_the_queue_is_back(
+    bells: CeleryBells, socket: Path, placer: Placer
+) -> None:
+    with running(socket):
+        pass
+    with placing_at(socket, bells):
+        with running(socket):
+            _rung_until_heard(bells, placer)
+        placer.asked.clear()
+        with running(socket):
+            _rung_until_heard(bells, placer)
+
+
+def test_a_fault_of_the_rows_ends_neither_the_consumer_nor_the_process(
+    bells: CeleryBells, socket: Path, placer: Placer
+) -> None:
+    with running(socket), placing_at(socket, bells):
+        placer.torn = True
+        bells.place()
+        assert placer.asked.wait(LIMIT_S)
+        placer.asked.clear()
+        bells.place()
+        assert placer.asked.wait(LIMIT_S)
+
+
+def _rung_until_heard(bells: CeleryBells, placer: Placer) -> None:
+    """As the tick rings, which does not know who heard it."""
+
+    def heard() -> bool:
+        bells.place()
+        return placer.asked.wait(0.5)
+
+    until(heard, "somebody who hears")
