@@ -30,14 +30,12 @@ from drills.books import wrong_charges, wrong_report, wrong_sums
 from drills.postgres import Postgres
 from drills.rig import smallest
 from drills.rows import account_of
-from drills.upgrade.installation import Installation, NoReleaseError, made
+from drills.upgrade.installation import Installation, NoReleaseError, before, made
 from drills.upgrade.watch import polling, serving
 from infra.stack.process import Process
 from infra.stack.records import Places, read_processes
-from promigence import Promigence
+from promigence import Promigence, PromigenceError
 
-# The release before this one, where no tag names it.
-BEFORE = "8f30ebd"
 PLACE = Path("/var/tmp")  # noqa: S108 - a directory of its own is made there; a socket's path must be short
 SNAPSHOT = "upgraded"
 QUICK_MINUTES = 0.75
@@ -88,11 +86,13 @@ def main() -> int:
     place.chmod(0o711)
     seen = Seen()
     try:
-        installation = made(place / "installed", given.old)
+        installation = made(place / "installed", given.old or before())
         with _old_stack(installation, place / "stack") as stage:
             _drill(stage, given.minutes, seen)
     except NoReleaseError as none:
         seen.wrong.append(f"the release before is not in this history: {none}; name one by --old")
+    except (PromigenceError, TimeoutError) as failed:
+        seen.wrong.append(f"{type(failed).__name__}: {failed}")
     except subprocess.CalledProcessError as failed:
         seen.wrong.append(f"{shlex.join(failed.cmd)}: {failed.stderr}")
     seen.figures["seconds"] = round(time.monotonic() - began_s, 1)
@@ -110,7 +110,7 @@ def _given() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="drills.upgrade", description="an upgrade under work")
     parser.add_argument("--minutes", type=float, default=10.0, help="the command's (10)")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_MINUTES} minutes")
-    parser.add_argument("--old", default=BEFORE, help=f"commit or tag ({BEFORE})")
+    parser.add_argument("--old", help="commit or tag (the release before this one)")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     given = parser.parse_args()
     if given.quick:
@@ -155,7 +155,7 @@ def _drill(stage: Stage, minutes: float, seen: Seen) -> None:
     _until(lambda: _states(client, long["run_id"]) == ["running"], "the long command", STEP_S)
     with polling(stage.base_url, stage.key) as away, serving(client, fork_id) as told:
         _old_on_new_schema(stage, seen)
-        before = away.longest_s
+        quiet_s = away.longest_s
         upgrading = _begin_upgrade(stage)
         _until(lambda: _drains(stage), "a worker that drains", STEP_S)
         after = _step(client)
@@ -171,7 +171,7 @@ def _drill(stage: Stage, minutes: float, seen: Seen) -> None:
     seen.figures |= {
         "minutes": minutes,
         "api_away_s": round(away.longest_s, 1),
-        "api_away_before_upgrade_s": round(before, 1),
+        "api_away_before_upgrade_s": round(quiet_s, 1),
         "api_asked": away.asked,
         "api_gaps_s": away.gaps,
         "held_commands": told.right,

@@ -20,6 +20,10 @@ CODE = ("app", "infra", "workers", "sdk", "guest", "pyproject.toml")
 VENV_S, COMMAND_S = 120, 240
 
 
+# The last commit before deployments had epochs and processes told their release. Later releases have tags.
+FIRST_BEFORE = "8f30ebd"
+
+
 class NoReleaseError(Exception):
     """The code of the release before is not to be had here."""
 
@@ -91,6 +95,25 @@ def made(directory: Path, before: str) -> Installation:
     (site / "release.pth").write_text(f"{code}\n{code / 'sdk'}\n{libraries}\n")
     installation.install("old")
     return installation
+
+
+def before() -> str:
+    """The release before this one: the last tag that this commit grew from, else the first one that can be named.
+
+    Raises NoReleaseError.
+    """
+    tagged = _git("describe", "--tags", "--abbrev=0", "HEAD^")
+    named = tagged.stdout.strip() if tagged.returncode == 0 else FIRST_BEFORE
+    there = _git("cat-file", "-e", f"{named}^{{commit}}")
+    if there.returncode != 0:
+        raise NoReleaseError(f"{named}: {there.stderr.strip()}")
+    return named
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ("git", "-C", str(ROOT), *words), capture_output=True, text=True, check=False
+    )
 
 
 def _environment() -> dict[str, str]:
