@@ -25,7 +25,7 @@ from types import FrameType
 from rich.console import Console
 from rich.table import Table
 
-from bench import barrier, execs, lateness, pause, quotes, read_ahead, spent, tick, warm
+from bench import barrier, execs, lateness, logins, pause, quotes, read_ahead, spent, tick, warm
 from bench.figures import Claim, Result
 from bench.rig import Rig, rigged
 
@@ -46,6 +46,7 @@ ON_MACHINES: dict[str, Callable[[Rig], Result]] = {
 WITHOUT: dict[str, Callable[[], Result]] = {
     "quotes": quotes.measure,
     "tick": tick.measure,
+    "logins": logins.measure,
 }
 NAMES = (*ON_MACHINES, *WITHOUT)
 
