@@ -3,6 +3,10 @@
 
 data "aws_region" "this" {}
 
+data "aws_vpc" "this" {
+  id = var.vpc_id
+}
+
 locals {
   name = "promigence-${var.deployment}-control"
   tags = { "promigence:deployment" = var.deployment, "promigence:part" = "control" }
@@ -24,8 +28,10 @@ locals {
       PROMIGENCE_EGRESS_ALLOW     = jsonencode(var.egress_allow)
       PROMIGENCE_API_HOST         = "0.0.0.0"
       PROMIGENCE_API_PORT         = tostring(var.api_port)
-      PROMIGENCE_FLOWER_HOST      = "0.0.0.0"
-      PROMIGENCE_FLOWER_PORT      = tostring(var.flower_port)
+      # Who calls is what the load balancer says; nobody else reaches the port.
+      PROMIGENCE_TRUSTED_PROXIES = jsonencode([data.aws_vpc.this.cidr_block])
+      PROMIGENCE_FLOWER_HOST     = "0.0.0.0"
+      PROMIGENCE_FLOWER_PORT     = tostring(var.flower_port)
     },
     var.settings,
   )

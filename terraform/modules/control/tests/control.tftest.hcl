@@ -2,6 +2,9 @@ mock_provider "aws" {
   mock_data "aws_region" {
     defaults = { region = "us-east-1" }
   }
+  mock_data "aws_vpc" {
+    defaults = { cidr_block = "10.20.0.0/16" }
+  }
   mock_resource "aws_launch_template" {
     defaults = { id = "lt-0123456789abcdef0", latest_version = 3 }
   }
@@ -89,7 +92,7 @@ run "only_imdsv2_and_encrypted" {
 run "what_its_start_says" {
   assert {
     condition = alltrue([
-      for line in ["PROMIGENCE_FLEET=promigence-trial-host", "PROMIGENCE_FLEET_MIN=1", "PROMIGENCE_FLEET_MAX=4", "PROMIGENCE_BUNDLES=ebs", "PROMIGENCE_REDIS_USER_GROUP=promigence-trial", "PROMIGENCE_API_HOST=0.0.0.0"] :
+      for line in ["PROMIGENCE_FLEET=promigence-trial-host", "PROMIGENCE_FLEET_MIN=1", "PROMIGENCE_FLEET_MAX=4", "PROMIGENCE_BUNDLES=ebs", "PROMIGENCE_REDIS_USER_GROUP=promigence-trial", "PROMIGENCE_API_HOST=0.0.0.0", "PROMIGENCE_TRUSTED_PROXIES=[\"10.20.0.0/16\"]"] :
       strcontains(base64decode(aws_launch_template.this.user_data), "\n${line}\n")
     ])
     error_message = base64decode(aws_launch_template.this.user_data)
