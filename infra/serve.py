@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from typing import cast
 
 import uvicorn
@@ -50,7 +56,7 @@ def run(settings: Settings, beside: Beside = nullcontext) -> None:
             http=Patient,
             ws="none",
             h11_max_incomplete_event_size=HEAD_BYTES,
-            limit_concurrency=_connections(settings.api_connections),
+            limit_concurrency=connections(settings.api_connections),
             # Who calls is what such a balancer says; anybody else's word for it counts for nothing.
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=list(settings.trusted_proxies),
@@ -127,15 +133,18 @@ def allowances(settings: Settings) -> Allowances:
     )
 
 
-def _connections(most: int) -> int:
+def connections(most: int) -> int:
     """As many as wanted, or as this process may have files open: without a number left it could accept nobody, nor
     say so.
     """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard == resource.RLIM_INFINITY:
+    files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Where a sandbox forbids that, what there is has to do.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        files = hard
+    if files == resource.RLIM_INFINITY:
         return most
-    return max(1, min(most, hard - _OTHER_FILES))
+    return max(1, min(most, files - _OTHER_FILES))
 
 
 def _ask(ports: Ports) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -110,3 +111,26 @@ def test_more_connections_than_there_may_be_are_told_to_come_again(port: int) ->
     with connected(port), connected(port), connected(port) as last:
         last.sendall(ASKED)
         assert last.recv(65536).startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.parametrize(
+    ("files", "allowed", "connections"),
+    [
+        ((1024, 4096), True, 3584),
+        ((1024, 1024), True, 512),
+        ((256, 256), True, 1),
+        ((1024, 1 << 20), True, 16_384),
+        ((1024, resource.RLIM_INFINITY), True, 16_384),
+        ((1024, 1 << 20), False, 512),
+    ],
+)
+def test_there_are_no_more_connections_than_files_to_be_opened(
+    monkeypatch: pytest.MonkeyPatch, files: tuple[int, int], allowed: bool, connections: int
+) -> None:
+    def raised(_which: int, _limits: tuple[int, int]) -> None:
+        if not allowed:
+            raise PermissionError
+
+    monkeypatch.setattr("infra.serve.resource.getrlimit", lambda _which: files)
+    monkeypatch.setattr("infra.serve.resource.setrlimit", raised)
+    assert serve.connections(16_384) == connections
