@@ -12,7 +12,7 @@ import pytest
 
 from app.flow import place
 from app.ports import Ports
-from infra.queue import CONTROL, CeleryBells
+from infra.queue import CONTROL, CeleryBells, celery
 from tests.integration.stacks import until
 from tests.integration.test_queue import bells, running, socket
 from workers.placing import placing
@@ -76,6 +76,24 @@ def test_one_after_another_in_a_process(bells: CeleryBells, socket: Path, placer
             assert not [each for each in threading.enumerate() if each.name == "placing"]
         bells.sweep(frozenset)
         assert broker.llen(CONTROL) == 0
+
+
+def test_it_answers_questions_and_takes_no_orders(
+    bells: CeleryBells, socket: Path, placer: Placer
+) -> None:
+    with running(socket), placing_at(socket, bells), celery(f"redis+socket://{socket}") as anybody:
+        until(lambda: bool(anybody.control.ping(timeout=1)), "an answer")
+        told = anybody.control.broadcast(
+            "cancel_consumer", arguments={"queue": CONTROL}, reply=True, timeout=2
+        )
+        anybody.control.broadcast("shutdown")
+        # Heard after those, on the same channel.
+        assert anybody.control.ping(timeout=5)
+        bells.place()
+        assert placer.asked.wait(LIMIT_S)
+    assert [each for answer in told for each in answer.values()] == [
+        {"error": "KeyError('cancel_consumer')"}
+    ]
 
 
 # Celery says of each lost connection what will be the default some day.
