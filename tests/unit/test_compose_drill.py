@@ -89,5 +89,23 @@ def test_a_result_that_was_not_collected_is_told(change: dict[str, Any], said: s
     assert (wrong == []) if said is None else (said in wrong[0])
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, None),
+        ({"outcome": "failed", "failure": None}, "fork 0 is failed by None"),
+        ({"failure": {"kind": "guest_hung", "task_may_have_caused": False}}, "guest_hung"),
+        ({"failure": {"kind": "host_lost", "task_may_have_caused": True}}, "pays for it"),
+        ({"reward": 0.0}, "pays for it: 0.0"),
+    ],
+)
+def test_a_lost_fork_is_the_environments(change: dict[str, Any], said: str | None) -> None:
+    lost = {"kind": "host_lost", "task_may_have_caused": False}
+    fork = {"index": 0, "outcome": "env_failed", "failure": lost, "reward": None}
+    report: Any = {"forks": [{**fork, **change}]}
+    wrong = outlive.wrong_losses(report, "host_lost", "stopped container")
+    assert (wrong == []) if said is None else (said in wrong[0])
+
+
 # As the knocking's command ends before address and port.
 _KNOCK_END = "close()'"
