@@ -183,6 +183,18 @@ def test_logs_are_sent_to_groups_that_are_there(whole: Whole) -> None:
     }
 
 
+def test_the_readme_lists_the_alarms(whole: Whole) -> None:
+    page = (ROOT / "terraform/README.md").read_text()
+    section = page.partition("## Alarms")[2].partition("\n## ")[0]
+    names = re.findall(r"`([\w.]+)`", " ".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)))
+    listed = {name.removesuffix("_...") for name in names}
+    alarms = whole.of("aws_cloudwatch_metric_alarm")
+    made = {each["alarm_name"].removeprefix("promigence-trial-") for each in alarms}
+    # Of each node and part one, under one heading.
+    told = {name if name in listed else name.partition("_")[0] for name in made}
+    assert told == listed - {"idle_commitment"}
+
+
 def test_connections_suffice_for_every_process(whole: Whole) -> None:
     parameters = whole.one("aws_db_parameter_group", "this")["parameter"]
     (most,) = (int(each["value"]) for each in parameters if each["name"] == "max_connections")

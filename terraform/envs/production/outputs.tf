@@ -47,3 +47,8 @@ output "group_name" {
   description = "The Auto Scaling group of hosts."
   value       = module.deployment.group_name
 }
+
+output "alarm_topic" {
+  description = "The topic that alarms are told to; whatever is to hear of them subscribes to it."
+  value       = module.deployment.alarm_topic
+}

@@ -50,3 +50,8 @@ output "group_name" {
   description = "The Auto Scaling group of hosts."
   value       = local.group_name
 }
+
+output "alarm_topic" {
+  description = "The topic that alarms are told to."
+  value       = module.monitoring.topic_arn
+}
