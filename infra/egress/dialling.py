@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -28,6 +29,8 @@ _READY_S = 30.0
 # A resolver's own patience (three servers, two tries of five seconds), and four addresses of fifteen.
 _DIAL_S = 90.0
 _GONE_S = 5.0
+# A timeval of as many seconds: one that reads nothing any more has died.
+_SEND_WITHIN = struct.pack("ll", 5, 0)
 # A dialler that dies at once, again and again, is left alone for a while: each start costs the host a process.
 _STARTS = 5
 _STARTS_WITHIN_S = 60.0
@@ -141,6 +144,7 @@ class _Line:
             why = said.get("failed")
             raise Unavailable("no_egress", f"the egress dialler does not start: {why}")
         self._channel.settimeout(None)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_WITHIN)
         self.is_open = True
         self._hearing = threading.Thread(target=self._hear, name="egress-dialler", daemon=True)
         self._hearing.start()
@@ -157,11 +161,11 @@ class _Line:
             self._channel.send(json.dumps({"n": number, "target": target}).encode())
             told = future.result(_DIAL_S)
         except TimeoutError as error:
-            # What comes later finds nobody, and is closed.
             if self._taken(number) is not None:
-                raise fault(
-                    target, 504, "timed_out", f"no connection within {_DIAL_S:.0f} s"
-                ) from error
+                # It hangs, or what it asks does; what others asked of it is asked of another.
+                self._process.kill()
+                late = f"its proxy did not get through within {_DIAL_S:.0f} s"
+                raise fault(target, 502, "proxy_away", late) from error
             told = future.result(_GONE_S)
         except OSError as error:
             # It is heard of here before its end is: who asks next is to have another.

@@ -158,6 +158,20 @@ def test_one_that_dies_again_and_again_is_a_proxy_that_is_away(
     assert logged(egress) == [(where, "proxy_away")]
 
 
+def test_one_that_hangs_is_replaced(
+    dialler: Dialler, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = f"127.0.0.1:{target.port}"
+    egress, frozen = EgressProxy(dialler.dial), dialler.pid
+    os.kill(frozen, signal.SIGSTOP)
+    with monkeypatch.context() as hurried:
+        hurried.setattr("infra.egress.dialling._DIAL_S", 0.1)
+        assert ask(egress, (where,), connect(where)).startswith(b"HTTP/1.1 502 ")
+    assert logged(egress) == [(where, "proxy_away")]
+    assert ask(egress, (where,), connect(where) + b"x").endswith(b"\r\n\r\nX")
+    assert dialler.pid != frozen
+
+
 def test_a_stopping_host_does_not_take_the_way_out_from_a_worker_that_drains(
     dialler: Dialler, target: Target
 ) -> None:
