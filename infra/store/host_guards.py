@@ -43,6 +43,11 @@ GUARDS: tuple[Guard, ...] = (
             "NEW.run_id <> f.run_id OR NEW.number <> f.attempts + 1 OR NEW.micros_per_hour <> rate "
             "OR NEW.lease_ns / 3600000000000.0 * rate > f.grant_micros + 2",
             "this lease is not what the grant of its fork funds",
+        )
+        # Whoever closes by time what no host reports goes by this.
+        + refuse(
+            "NEW.opened_ns > (extract(epoch FROM clock_timestamp()) + 86400) * 1000000000",
+            "no machine is opened tomorrow",
         ),
     ),
     Guard(

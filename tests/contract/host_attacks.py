@@ -95,6 +95,10 @@ UNTOUCHED = (
     "micros_per_hour, charged_micros, verification_micros, tasks_micros, environment_micros, late_ns, intent, "
     "opened_ns, epoch) SELECT 'forged', '{waiting}', run_id, 1, 'host0', 'c', 'b', 1, 1000000000000000, "
     "micros_per_hour, 0, 0, 0, 0, 0, false, 1, 1 FROM run WHERE run_id = '{run}'",
+    "INSERT INTO attempt (attempt_id, fork_id, run_id, number, host_id, claim, boot_id, opened_boot_ns, lease_ns, "
+    "micros_per_hour, charged_micros, verification_micros, tasks_micros, environment_micros, late_ns, intent, "
+    "opened_ns, epoch) SELECT 'forged', '{waiting}', run_id, 1, 'host0', 'c', 'b', 1, 1, micros_per_hour, "
+    "0, 0, 0, 0, 0, false, 9000000000000000000, 1 FROM run WHERE run_id = '{run}'",
     # what was told, and what is told of others
     "UPDATE event SET kind = 'ready'",
     "DELETE FROM event",
