@@ -82,13 +82,13 @@ def test_it_answers_questions_and_takes_no_orders(
     bells: CeleryBells, socket: Path, placer: Placer
 ) -> None:
     with running(socket), placing_at(socket, bells), celery(f"redis+socket://{socket}") as anybody:
-        until(lambda: bool(anybody.control.ping(timeout=1)), "an answer")
+        until(lambda: bool(anybody.control.ping(timeout=1, limit=1)), "an answer")
         told = anybody.control.broadcast(
-            "cancel_consumer", arguments={"queue": CONTROL}, reply=True, timeout=2
+            "cancel_consumer", arguments={"queue": CONTROL}, reply=True, timeout=5, limit=1
         )
         anybody.control.broadcast("shutdown")
         # Heard after those, on the same channel.
-        assert anybody.control.ping(timeout=5)
+        assert anybody.control.ping(timeout=5, limit=1)
         bells.place()
         assert placer.asked.wait(LIMIT_S)
     assert [each for answer in told or [] for each in answer.values()] == [
