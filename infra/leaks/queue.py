@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import redis
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from app.domain.leak import Leak, LeakKind, Trace
 from app.errors import Unavailable
@@ -32,9 +32,13 @@ class QueueTraces:
         )
 
     def found(self) -> tuple[Trace, ...]:
-        """Keys without an expiry, and queues that nobody rings or reads. Raises Unavailable(queue_away)."""
+        """Keys without an expiry, and queues that nobody rings or reads; nothing where our user may list no keys, as a
+        host's may not: then the control plane looks. Raises Unavailable(queue_away).
+        """
         try:
             return (*self._lasting(), *self._unheard())
+        except NoPermissionError:
+            return ()
         except RedisError as away:
             raise Unavailable("queue_away", f"no answer from Redis: {away}") from away
 

@@ -15,7 +15,8 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 from app.errors import BadRequest, Forbidden, Unavailable
 from infra.access.redis import RedisLogins, with_login
 from infra.conformance_access import LOGIN_CHECKS, LoginSubject
-from infra.queue import CeleryBells, RedisWakes, redis_url
+from infra.leaks.queue import QueueTraces
+from infra.queue import OF_ONE, CeleryBells, RedisWakes, redis_url
 from infra.queue.rules import of_host
 from tests.integration.certificates import Authority
 from tests.integration.guarded_redis import GuardedRedis, guarded
@@ -177,6 +178,19 @@ def test_hosts_have_rules_that_a_host_of_another_name_does_not_match(logins: Red
         for key in (f"host.{HOST}", f"worker.{HOST}:1"):
             with pytest.raises(NoPermissionError):
                 other.llen(key)
+
+
+def test_what_nobody_owns_is_looked_for_by_who_may(
+    server: GuardedRedis, logins: RedisLogins
+) -> None:
+    server.admin.set("promigence:left", "for ever")
+    seen = {}
+    for name, url in (("host", logins.create(HOST)), ("control", server.control())):
+        with closing(QueueTraces(redis_url(url), OF_ONE)) as traces:
+            seen[name] = [trace.leak.name for trace in traces.found()]
+    server.admin.delete("promigence:left")
+
+    assert seen == {"host": [], "control": ["promigence:left"]}
 
 
 def test_a_certificate_of_somebody_else_is_refused(server: GuardedRedis, tmp_path: Path) -> None:
