@@ -77,9 +77,28 @@ def configure(level: str, secrets: Iterable[str] = ()) -> None:
     root.setLevel(level.upper())
     for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # What it warns of is what strangers send it, as fast as they like.
+    logging.getLogger("uvicorn.error").filters[:] = [Seldom()]
     logging.captureWarnings(capture=True)
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
+
+
+class Seldom(logging.Filter):
+    """Lets a warning of the same words through once a second, and all that is worse than a warning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.WARNING:
+            return True
+        words = str(record.msg)
+        if record.created - self._told_at.get(words, 0.0) < 1.0:
+            return False
+        self._told_at[words] = record.created
+        return True
 
 
 class WithoutSecrets:

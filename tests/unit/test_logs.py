@@ -37,6 +37,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     yield out
     structlog.configure(**config)
     logging.captureWarnings(capture=False)
+    logging.getLogger("uvicorn.error").filters.clear()
     root.handlers[:], root.level = before[0], before[1]
     sys.excepthook, threading.excepthook = before[2], before[3]
 
@@ -176,6 +177,17 @@ def test_what_nobody_caught_is_a_record_too(written: io.StringIO) -> None:
     assert in_thread["event"] == "uncaught in thread worker-7"
     assert uncaught["event"] == "uncaught"
     assert SECRET not in written.getvalue()
+
+
+def test_strangers_do_not_flood_the_log(written: io.StringIO) -> None:
+    server = logging.getLogger("uvicorn.error")
+    for moment in (10.0, 10.1, 10.9, 11.1):
+        record = server.makeRecord(server.name, logging.WARNING, "f", 1, "Invalid", (), None)
+        record.created = moment
+        server.handle(record)
+    for _ in range(2):
+        server.error("broken")
+    assert [line["event"] for line in lines(written)] == ["Invalid", "Invalid", "broken", "broken"]
 
 
 def test_the_secrets_of_the_settings_are_known_in_every_spelling() -> None:
