@@ -35,19 +35,19 @@ GUARDS: tuple[Guard, ...] = (
         "attempt",
         "INSERT",
         "a machine is of a fork that waits here, and its lease is what the fork's grant funds",
-        "f public.fork%ROWTYPE; rate bigint;",
+        "f public.fork%ROWTYPE; rate bigint; waits_ns bigint;",
         "SELECT * INTO f FROM public.fork WHERE fork_id = NEW.fork_id;\n"
-        "SELECT micros_per_hour INTO rate FROM public.run WHERE run_id = NEW.run_id;\n"
+        "SELECT micros_per_hour, queue_timeout_ns INTO rate, waits_ns FROM public.run WHERE run_id = NEW.run_id;\n"
         + refuse("f.host_id <> me OR f.state <> 'queued'", "this fork does not wait here")
         + refuse(
             "NEW.run_id <> f.run_id OR NEW.number <> f.attempts + 1 OR NEW.micros_per_hour <> rate "
             "OR NEW.lease_ns / 3600000000000.0 * rate > f.grant_micros + 2",
             "this lease is not what the grant of its fork funds",
         )
-        # Whoever closes by time what no host reports goes by this.
+        # Whoever closes by time what no host reports goes by this; a fork waits no longer than its run's time.
         + refuse(
-            "NEW.opened_ns > (extract(epoch FROM clock_timestamp()) + 86400) * 1000000000",
-            "no machine is opened tomorrow",
+            "NEW.opened_ns > f.queued_ns + waits_ns + 86400000000000",
+            "no machine is opened when its fork waits no more",
         ),
     ),
     Guard(
