@@ -67,12 +67,15 @@ class HostStanding:
                 return False
         if self.epoch not in (0, now.epoch) or (seen is not None and seen.epoch < now.epoch):
             self._begin_epoch(now, seen, ends=ends)
-        self.epoch = now.epoch
+        begins, self.epoch = self.epoch == 0, now.epoch
         self._remember(now, seen)
         if self._lost:
             self._stand_still(f"no row knows the machines {', '.join(self._lost)}")
             epoch.stand_still(self.ports, self.host, (now.epoch, now.beat + 1))
             return False
+        if begins or self.astray.is_set():
+            # What this host once told would keep the control plane still, whose beat does not go on meanwhile.
+            self.ports.deployments.tell_ahead(self.host.host_id, None)
         if self.astray.is_set():
             log.info("database_is_well", beat=now.beat, epoch=now.epoch)
             self.astray.clear()

@@ -17,8 +17,11 @@ def is_older(machine: Handle, epoch: int, now_boot_ns: int) -> bool:
 
 def unknown(ports: Ports, host: HostPorts, known: frozenset[str] = frozenset()) -> frozenset[str]:
     """Machines that live here by an attempt which the database has never had: it was there before they were, so the
-    database has lost it. Those `known` to have one are not asked for.
+    database has lost it. Those `known` to have one are not asked for, nor those of an earlier epoch: that it was lost
+    has been said, and they are to end.
     """
     # The machines first: the row of one that is started meanwhile is there before it is.
-    started = {each.name for each in host.machines.live() if each.epoch is not None} - known
+    live = tuple(host.machines.live())
+    now = ports.deployments.now().epoch
+    started = {each.name for each in live if each.epoch is not None and each.epoch >= now} - known
     return frozenset(name for name in started if ports.attempts.get(name) is None)

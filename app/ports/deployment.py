@@ -25,8 +25,8 @@ class Deployments(Protocol):
         """
         ...
 
-    def tell_ahead(self, host_id: str, remembered: tuple[int, int]) -> None:
-        """This host remembers an epoch and a beat that the database has not come to."""
+    def tell_ahead(self, host_id: str, remembered: tuple[int, int] | None) -> None:
+        """This host remembers an epoch and a beat that the database has not come to; None: it does not, or no more."""
         ...
 
     def ahead(self) -> tuple[int, int]:

@@ -42,8 +42,9 @@ class Deployments:
             at.execute(update(deployments).values(begun | named))
             return deployment_of(at)
 
-    def tell_ahead(self, host_id: str, remembered: tuple[int, int]) -> None:
-        told = {"ahead_epoch": remembered[0], "ahead_beat": remembered[1]}
+    def tell_ahead(self, host_id: str, remembered: tuple[int, int] | None) -> None:
+        epoch, beat = remembered or (None, None)
+        told = {"ahead_epoch": epoch, "ahead_beat": beat}
         with self._database.write() as at:
             at.execute(update(hosts).where(hosts.c.host_id == host_id).values(told))
 

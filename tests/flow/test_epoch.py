@@ -263,7 +263,39 @@ def test_a_machine_that_no_row_ever_knew_shows_it_too(kept: Deployment) -> None:
     for name in [each.name for each in stage.host.machines.live()]:
         stage.host.machines.kill(name)
     kept.host.look_for_lost()
-    assert kept.host.look()
+    # With its machine the host's word is gone too: it does not go on beside a control plane that stands still for it.
+    assert kept.look(3) == (True, True)
+    assert stage.ports.deployments.ahead() == (0, 1)
+
+
+def test_a_host_whose_worker_begins_after_the_epoch_has_nothing_to_tell(kept: Deployment) -> None:
+    """Its machine is from after the backup: no row knows it, and that was said."""
+    stage = kept.stage
+    kept.back_up()
+    stage.start(spec("600s exit 0", count=1))
+    stage.run_for(3)
+    kept.look(4)
+    kept.restore()
+    kept.say_so()
+    kept.begin()
+    assert stage.host.machines.live() == ()
+    assert kept.look(3) == (True, True)
+
+
+def test_a_host_that_forgot_ends_what_is_of_earlier_epochs(
+    kept: Deployment, tmp_path: Path
+) -> None:
+    stage = kept.stage
+    kept.back_up()
+    stage.start(spec("600s exit 0", count=1))
+    stage.run_for(3)
+    kept.restore()
+    kept.say_so()
+    (tmp_path / "deployment.host.json").unlink(missing_ok=True)
+    kept.begin()
+    kept.settle()
+    assert kept.look(3) == (True, True)
+    assert stage.host.machines.live() == ()
 
 
 def test_a_second_restore_of_the_same_backup_is_another_epoch(kept: Deployment) -> None:
