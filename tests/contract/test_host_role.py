@@ -133,6 +133,25 @@ def test_a_charge_is_booked_once_and_within_the_lease(scene: Scene) -> None:
     assert scene.tries(f"{move}{of}") == NOT_PERMITTED
 
 
+def test_volumes_are_its_own(scene: Scene) -> None:
+    """A snapshot is of what was built here, and nothing was."""
+    resources = scene.logins.store(OTHERS).resources
+    theirs = a.volume("tok_theirs", host_id=OTHERS)
+    resources.intend(theirs, 60 * 10**9)
+    resources.made("tok_theirs", "vol-theirs")
+    resources.settle("tok_theirs")
+    assert [each.token for each in resources.of_host(OTHERS)] == ["tok_theirs"]
+    mine = scene.logins.store(MINE).resources
+    with pytest.raises(Forbidden):
+        mine.intend(a.volume("tok_forged", host_id=OTHERS), 60 * 10**9)
+    with pytest.raises(Forbidden):
+        mine.intend(a.stored("tok_stored"), 60 * 10**9)
+    mine.gone("tok_theirs")
+    assert [each.token for each in mine.of_host(OTHERS)] == ["tok_theirs"]
+    resources.gone("tok_theirs")
+    assert resources.of_host(OTHERS) == ()
+
+
 def test_a_refusal_names_the_login(scene: Scene) -> None:
     with pytest.raises(Forbidden) as refused:
         scene.logins.store(MINE).runs.ask_stop(scene.names["run"], EndReason.CANCELLED)

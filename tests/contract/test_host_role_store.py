@@ -15,12 +15,9 @@ from tests.contract.as_hosts import as_hosts
 from tests.contract.conftest import SECRET, truncate
 from tests.contract.host_logins import HostLogins
 from tests.contract.rows import Rows
-from tests.contract.test_store_builds import *  # noqa: F403
 from tests.contract.test_store_claims import *  # noqa: F403
 from tests.contract.test_store_execs import *  # noqa: F403
 from tests.contract.test_store_keep import *  # noqa: F403
-from tests.contract.test_store_notices import *  # noqa: F403
-from tests.contract.test_store_trials import *  # noqa: F403
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from infra.access.postgres import PostgresLogins
 from infra.settings import load
+from tests.contract import postgres
 from tests.integration.guarded_redis import GuardedRedis, guarded
 from tests.integration.stacks import DEFINITION, Stack, until
 
@@ -20,22 +22,25 @@ HOSTS = ("i-0123456789abcdef0", "i-0123456789abcdef1")
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A control plane and hosts, none of them up; what is in the environment tells all where rows are. Each has a user
-    of its own at a Redis that is reached by TLS.
+    """A control plane and hosts, none of them up. Each has a user of its own at a Redis that is reached by TLS, and a
+    login of its own at a PostgreSQL.
     """
 
     control: Stack
     hosts: tuple[Stack, ...]
     redis: GuardedRedis
+    database_url: str
     monkeypatch: pytest.MonkeyPatch
 
     def up_control(self) -> None:
+        self._set(DATABASE_URL=self.database_url)
         self._set(REDIS_URL=self.redis.control(), FLOWER_REDIS_URL=self.redis.flower())
         _up(self.control, "api,billing,flower")
 
     def up_host(self, number: int) -> str:
         with closing(self.redis.logins()) as logins:
             self._set(HOST_ID=HOSTS[number], REDIS_URL=logins.create(HOSTS[number]))
+        self._set(DATABASE_URL=PostgresLogins(self.database_url).create(HOSTS[number]))
         self.monkeypatch.delenv("PROMIGENCE_FLOWER_REDIS_URL", raising=False)
         self._set(WORKER_METRICS_PORT=str(19464 + number))
         return _up(self.hosts[number], "worker")
@@ -47,12 +52,11 @@ class Apart:
 
 @pytest.fixture
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
-    monkeypatch.setenv("PROMIGENCE_DATABASE_URL", f"sqlite:///{tmp_path}/rows.db")
     monkeypatch.setenv("PROMIGENCE_MACHINES", "fake")
-    with guarded(tmp_path) as server:
+    with guarded(tmp_path) as server, postgres.server() as database_url:
         stacks = [Stack(tmp_path / name) for name in ("control", *HOSTS)]
         try:
-            yield Apart(stacks[0], tuple(stacks[1:]), server, monkeypatch)
+            yield Apart(stacks[0], tuple(stacks[1:]), server, database_url, monkeypatch)
         finally:
             for stack in reversed(stacks):
                 stack.down()
@@ -90,6 +94,8 @@ def test_hosts_apart_do_the_work_of_a_control_plane(apart: Apart) -> None:
     assert not host.processes()
     assert control.processes()
     assert apart.redis.refusals() == []
+    for stack in apart.hosts:
+        assert "not_this_login" not in (stack.directory / "logs" / "worker.log").read_text()
 
 
 def test_parts_that_could_not_meet_the_others_are_not_started(
