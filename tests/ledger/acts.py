@@ -77,6 +77,8 @@ def opened(world: World, host: Host, read_ns: int) -> Attempt | None:
         if fork.template and fork.host == host.name and fork.state is ForkState.QUEUED:
             return world.books.open_template(fork, *how)
     before = world.books.booked["top_up"]
+    for run_id in world.books.runs:
+        world.books.settle(run_id)
     attempt = world.books.open_next(host.name, *how)
     world.reached["topped up before it opened"] += world.books.booked["top_up"] - before
     return attempt

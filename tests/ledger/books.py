@@ -123,23 +123,15 @@ class Books:
         self, host: str, claim: str, boot_id: str, opened_boot_ns: int, attempt_id: str, now_ns: int
     ) -> Attempt | None:
         """The next fork placed on a host that can start gets a machine."""
-        placed = [
-            fork
-            for fork in self._queued()
-            if fork.host == host and not fork.template and self._may_start(fork)
-        ]
-        if not placed:
-            return None
-        fork = min(placed, key=lambda fork: (fork.queued_ns, fork.index))
-        return self._open(fork, claim, boot_id, opened_boot_ns, attempt_id, now_ns)
+        for fork in self._queued():
+            if fork.host == host and not fork.template and self._may_start(fork):
+                return self._open(fork, claim, boot_id, opened_boot_ns, attempt_id, now_ns)
+        return None
 
     def settle(self, run_id: str) -> None:
         """A run's placed forks that cannot start are funded, or end, in the order in which they wait."""
-        placed = [
-            fork for fork in self._queued() if fork.run_id == run_id and fork.host is not None
-        ]
-        for fork in sorted(placed, key=lambda fork: (fork.queued_ns, fork.index)):
-            if not self._may_start(fork):
+        for fork in self._queued():
+            if fork.run_id == run_id and fork.host is not None and not self._may_start(fork):
                 self._fund_or_end(fork)
 
     def open_template(
@@ -255,7 +247,8 @@ class Books:
         return [each for each in self.attempts.values() if each.is_open and each.host == host]
 
     def _queued(self) -> list[Fork]:
-        return [fork for fork in self.forks.values() if fork.state is ForkState.QUEUED]
+        queued = (fork for fork in self.forks.values() if fork.state is ForkState.QUEUED)
+        return sorted(queued, key=lambda fork: (fork.queued_ns, fork.index))
 
     def _held(self, attempt_id: str, claim: str) -> tuple[Attempt, Fork]:
         attempt = self.attempts[attempt_id]
@@ -264,8 +257,7 @@ class Books:
         return attempt, self.forks[attempt.fork_id]
 
     def _may_start(self, fork: Fork) -> bool:
-        funded = ledger.may_start(fork.grant_micros, fork.smallest_micros)
-        return fork.stop_asked is None and funded
+        return fork.stop_asked is None and ledger.may_start(fork.grant_micros, fork.smallest_micros)
 
     def _fund_or_end(self, fork: Fork) -> None:
         run = self.runs[fork.run_id]
