@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 
 from app.domain.placement import choose
 from app.errors import Unavailable
@@ -18,10 +17,7 @@ def place(ports: Ports) -> None:
 
     First what follows from the machine whose place became free: a run that it stops wants no places any more.
     """
-    for run_id in ports.meters.unsettled():
-        # One that others hold is settled with the next bell, or the next tick.
-        with suppress(Unavailable):
-            settle(ports, run_id)
+    _settle(ports)
     waiting = ports.hosts.waiting(BATCH)
     if not waiting:
         return
@@ -32,3 +28,15 @@ def place(ports: Ports) -> None:
     counts = Counter(each.host_id for each in placed if each.build_id is None)
     for host_id, count in counts.items():
         ports.bells.fork(host_id, count)
+
+
+def _settle(ports: Ports) -> None:
+    """Each run that needs it, whatever becomes of another's: nobody's fork waits for a place because of it."""
+    for run_id in ports.meters.unsettled():
+        try:
+            settle(ports, run_id)
+        except Exception as error:
+            # A transaction of its own: what failed left nothing half done. The next tick does it again, and says why
+            # it could not; without the database nothing here can be done.
+            if isinstance(error, Unavailable) and error.code == "database_away":
+                raise

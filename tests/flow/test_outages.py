@@ -17,7 +17,7 @@ from app.errors import Unavailable
 from app.flow import collect, fork, recover
 from app.flow._broken import PATIENCE_NS
 from app.flow._claimed import PATIENCE_PAUSE_S
-from app.ports import Attempts, Builds, Execs, Machines
+from app.ports import Attempts, Builds, Execs, Machines, Meters
 from tests.flow.stage import Stage, sim, spec
 from workers.recovery import Adoption
 
@@ -50,6 +50,32 @@ def test_an_end_waits_for_the_database_and_is_booked_as_it_was(suite: Stage) -> 
     attempts_away(suite, close=20)
     page = suite.run_until_final(run_id)
     assert [(each["outcome"], each["exit_code"]) for each in page["forks"]] == [("failed", 3)]
+
+
+def test_a_run_that_cannot_be_settled_keeps_nobodys_fork_from_its_place(suite: Stage) -> None:
+    broken = suite.start(spec("1s exit 0", count=1))
+    whole = suite.ports
+
+    class Breaks:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(whole.meters, name)
+
+        def settle(self, run_id: str) -> object:
+            if run_id == broken:
+                raise ValueError("its purse has not so much")
+            return whole.meters.settle(run_id)
+
+    suite.ports = replace(whole, meters=cast(Meters, Breaks()))
+    suite.run_for(5, billing=False)
+    assert whole.meters.unsettled() == (broken,)
+    other = suite.start(spec("1s exit 0", count=1))
+    suite.run_for(5, billing=False)
+    assert suite.report(other)["totals"]["passed"] == 1
+    with pytest.raises(ExceptionGroup) as told:
+        suite.tick()
+    assert told.group_contains(ValueError, match="its purse has not so much")
+    suite.ports = whole
+    assert suite.run_until_final(broken)["totals"]["passed"] == 1
 
 
 @pytest.mark.parametrize("grade", [None, "1s exit 0"])
