@@ -108,8 +108,9 @@ class WrongKeys:
             del self._opened[next(iter(self._opened))]
         self._opened[digest] = None
 
-    def failed(self, address: str) -> None:
-        """A wrong key came, or none."""
+    def failed(self, address: str, secret: str) -> None:
+        """A wrong key came, or none; one that opened before is revoked or over, and has no credit any more."""
+        self._opened.pop(_digest(secret), None)
         self._failures.count(_network(address), self._clock())
 
 

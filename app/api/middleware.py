@@ -5,6 +5,7 @@ for the exec path's sake.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 
@@ -27,6 +28,8 @@ MAX_SECRET_CHARS = 512
 MAX_URL_BYTES = 8 * 1024
 # A whole body that is not a file: 4 MiB in this time is a slow line.
 BODY_S = 30.0
+# Where bytes come in, each read by its route a piece at a time; every other body is JSON, and whole in memory.
+_FILES = re.compile(r"/v1/(files/[^/]+|forks/[^/]+/files)")
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -106,7 +109,7 @@ class Authenticate:
                 raise _unauthorized()
             caller = await self._caller_of(secret)
         except Unauthorized:
-            self._wrong_keys.failed(address)
+            self._wrong_keys.failed(address, secret)
             raise _unauthorized() from None
         self._wrong_keys.opened(secret)
         return caller
@@ -164,8 +167,7 @@ def _address(scope: Scope) -> str:
 
 
 def _takes_a_file(scope: Scope) -> bool:
-    """Bytes come in by PUT alone."""
-    return bool(scope["method"] == "PUT")
+    return bool(scope["method"] == "PUT" and _FILES.fullmatch(scope["path"]))
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api import limits
 from app.api.limits import Allowances, Buckets, Pace, Throttle, WrongKeys
 from app.api.main import create_api
+from app.api.middleware import MAX_JSON_BYTES
 from app.api.rendering import rendered
 from app.api.routes.runs import REPORTS_LISTS
 from app.api.schemas.run import Report
 from app.domain.account import Caller
 from app.errors import RateLimited
+from tests.api.places import DOCUMENT, ROUTES
 from tests.api.world import STEP, Door, raw
 
 GENEROUS = Allowances()
@@ -221,11 +224,20 @@ def test_who_guesses_keys_is_slowed_down_and_right_keys_are_not_shut_out(suite: 
     )
 
 
+def test_a_key_that_opened_once_and_is_revoked_is_a_wrong_key_like_any_other(suite: Door) -> None:
+    door = with_allowances(suite, wrong_keys=Pace(0.001, 2))
+    keys = door.stage.ports.keys
+    key, secret = keys.create("default", "stolen")
+    assert wrong(door, secret) == 200
+    keys.revoke(key.key_id)
+    assert [wrong(door, secret) for _ in range(4)] == [401, 401, 429, 429]
+
+
 def test_guesses_are_counted_for_an_address_and_of_ipv6_for_its_network() -> None:
     clock = Clock()
     guesses = WrongKeys(Pace(1.0, 1), clock)
-    guesses.failed("10.0.0.1")
-    guesses.failed("2001:db8::1")
+    guesses.failed("10.0.0.1", "guess")
+    guesses.failed("2001:db8::1", "guess")
     for address in ("10.0.0.1", "2001:db8::2", "2001:db8::ffff:1%eth0"):
         with pytest.raises(RateLimited):
             guesses.need_patience(address, "guess")
@@ -249,6 +261,19 @@ def test_a_body_that_drips_is_not_waited_for(still: Door, monkeypatch: pytest.Mo
         "body_too_slow",
         True,
     )
+
+
+@pytest.mark.parametrize("name", sorted(ROUTES))
+def test_only_a_route_for_bytes_takes_more_than_json_may_have(still: Door, name: str) -> None:
+    """What a route reads whole has the small bound, and its sender the short patience, whatever its method."""
+    route = ROUTES[name]
+    takes_bytes = "application/octet-stream" in DOCUMENT["paths"][route.path][
+        route.method.lower()
+    ].get("requestBody", {}).get("content", {})
+    path = re.sub(r"{(\w+)}", lambda name: "0" * 64 if name[1] == "sha256" else "none", route.path)
+    length = ("content-length", str(MAX_JSON_BYTES + 1))
+    seen = raw(still, route.method, path, headers=[length], chunks=[b"x"])
+    assert (seen.status == 413) is not takes_bytes
 
 
 def test_an_upload_that_drips_is_not_waited_for(
