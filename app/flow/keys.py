@@ -21,7 +21,8 @@ def create(
     """A key of the caller's project with its secret, which no receipt keeps.
 
     It has no scope that the caller lacks, and does not outlive the caller's key.
-    Raises Forbidden(missing_scope), Conflict(secret_shown_once, idempotency_mismatch).
+    Raises Forbidden(missing_scope), Conflict(secret_shown_once, idempotency_mismatch), and Unauthorized(revoked_key)
+    when the caller's key was revoked while it was calling.
     """
     given = tuple(scopes)
     caller.may_give(given)
@@ -33,7 +34,7 @@ def create(
             name,
             given,
             expires_s,
-            ends_by_ns=caller.expires_ns,
+            maker=caller.key_id,
             receipt_of=lambda key: receipt_of(key.as_dict()),
         )
         secrets.append(secret)

@@ -18,13 +18,14 @@ class Keys(Protocol):
         scopes: Iterable[Scope] = Scope,
         expires_s: float | None = None,
         *,
-        ends_by_ns: int | None = None,
+        maker: str | None = None,
         receipt_of: Callable[[Key], Receipt | None] = ...,
     ) -> tuple[Key, str]:
         """A new key and its secret (`pmg_` and 256 random bits), which is not kept. Makes the project if need be.
 
-        It opens nothing any more `expires_s` from now, by the database's clock, nor from `ends_by_ns` on. The receipt
-        that `receipt_of` it gives is written with it: Conflict(idempotency_race) if another call wrote that first.
+        It opens nothing any more `expires_s` from now, by the database's clock, nor when the key `maker` is over; one
+        that is over already makes none: Unauthorized(revoked_key), also where that comes in between. The receipt that
+        `receipt_of` it gives is written with it: Conflict(idempotency_race) if another call wrote that first.
         Raises BadRequest for a name that no new project may have, and for no scope at all.
         """
         ...

@@ -49,7 +49,7 @@ class Keys:
         scopes: Iterable[Scope] = Scope,
         expires_s: float | None = None,
         *,
-        ends_by_ns: int | None = None,
+        maker: str | None = None,
         receipt_of: Callable[[Key], Receipt | None] = lambda _: None,
     ) -> tuple[Key, str]:
         given = ordered(scopes)
@@ -58,6 +58,7 @@ class Keys:
         secret = f"pmg_{secrets.token_hex(SECRET_BYTES)}"
         with self._database.write() as at:
             now_ns = self._database.now_ns(at)
+            ends_by_ns = None if maker is None else self._end_of(at, project_id, maker, now_ns)
             asked_ns = None if expires_s is None else now_ns + int(expires_s * NS_PER_SECOND)
             row = {
                 "key_id": new_id("key"),
@@ -110,6 +111,14 @@ class Keys:
         if row.digest != present or row.secret_id is None or _is_long_ago(row):
             self._note_use(row, present)
         return Caller(row.project_id, row.key_id, frozenset(row.scopes), row.expires_ns)
+
+    def _end_of(self, at: Connection, project_id: str, maker: str, now_ns: int) -> int | None:
+        """When the maker's key ends, which is not revoked before this is written."""
+        found = select(api_keys).filter_by(project_id=project_id, key_id=maker)
+        row = at.execute(locked(found)).first()
+        if row is None or not self._key(row).is_live(now_ns):
+            raise Unauthorized("revoked_key", "the key that makes this one opens nothing any more")
+        return self._key(row).expires_ns
 
     def _note_use(self, row: AnyRow, present: str) -> None:
         """A note that cannot be made now is made at a later use; the call itself has nothing to do with it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from infra.fakes.bells import FakeBells
 from infra.fakes.clock import ManualClock
 from infra.fakes.machines import FakeImages
 from infra.store import create_store
-from tests.api.world import Door
+from tests.api.world import Door, raw
 from tests.flow.stage import PROJECT, ports_of
 
 DAY_S = 24 * 3600
@@ -93,6 +93,21 @@ def test_no_key_gives_what_it_lacks_or_outlives_its_maker(door: Door) -> None:
             headers=as_key(small["secret"]),
         ).json()
         assert heir["expires_at"] == small["expires_at"]
+
+
+def test_a_key_that_is_revoked_while_it_calls_leaves_no_heir(door: Door) -> None:
+    """Its call was let in; its body came after its end."""
+    maker = made(door, "admin")
+
+    def body() -> Iterator[bytes]:
+        yield b'{"name": "heir", '
+        door.stage.ports.keys.revoke(maker["key_id"])
+        yield b'"scopes": ["admin"]}'
+
+    seen = raw(replace(door, key=maker["secret"]), "POST", "/v1/keys", chunks=body(),
+               headers=[("content-type", "application/json")])  # fmt: skip
+    assert (seen.status, seen.error["code"]) == (401, "revoked_key")
+    assert "heir" not in {key["name"] for key in door.get("/v1/keys")["keys"]}
 
 
 @pytest.mark.parametrize(

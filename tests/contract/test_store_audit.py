@@ -197,11 +197,13 @@ def test_a_use_is_written_at_most_once_a_minute(rows: Rows) -> None:
 
 def test_a_key_ends_by_the_databases_clock_and_never_later_than_told(rows: Rows) -> None:
     now_ns = rows.clock.wall_ns()
+    lasting = rows.store.keys.create("team", "lasting")[0].key_id
+    brief = rows.store.keys.create("team", "brief", expires_s=5)[0].key_id
     ends = [
-        rows.store.keys.create("team", "k", expires_s=expires_s, ends_by_ns=by_ns)[0].expires_ns
-        for expires_s, by_ns in ((None, None), (60, None), (None, now_ns + 5), (60, now_ns + 5))
+        rows.store.keys.create("team", "k", expires_s=expires_s, maker=maker)[0].expires_ns
+        for expires_s, maker in ((None, None), (60, lasting), (None, brief), (60, brief))
     ]
-    assert ends == [None, now_ns + 60 * 10**9, now_ns + 5, now_ns + 5]
+    assert ends == [None, now_ns + 60 * 10**9, now_ns + 5 * 10**9, now_ns + 5 * 10**9]
     _, secret = rows.store.keys.create("team", "short", expires_s=60)
     rows.clock.advance(59)
     assert rows.store.keys.caller_of(secret).expires_ns is not None
@@ -209,6 +211,19 @@ def test_a_key_ends_by_the_databases_clock_and_never_later_than_told(rows: Rows)
     with pytest.raises(Unauthorized) as caught:
         rows.store.keys.caller_of(secret)
     assert caught.value.code == "expired_key"
+
+
+def test_a_key_that_is_over_makes_none(rows: Rows) -> None:
+    revoked, brief = (
+        rows.store.keys.create("team", "maker", expires_s=expires_s)[0] for expires_s in (None, 60)
+    )
+    rows.store.keys.revoke(revoked.key_id)
+    rows.clock.advance(60)
+    before = rows.store.keys.list()
+    for maker, project in ((revoked, "team"), (brief, "team"), (revoked, "other")):
+        with pytest.raises(Unauthorized):
+            rows.store.keys.create(project, "heir", maker=maker.key_id)
+    assert rows.store.keys.list() == before
 
 
 def test_a_key_needs_a_scope(rows: Rows) -> None:
