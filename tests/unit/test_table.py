@@ -21,3 +21,11 @@ def test_a_column_of_nothing_is_no_column_of_numbers() -> None:
 
 def test_without_rows_there_are_the_names_of_the_columns() -> None:
     assert table(("project", "usd"), []) == "project  usd"
+
+
+def test_what_callers_named_forges_no_row_and_moves_no_cursor() -> None:
+    rows = [("run\n2026-12-01  forged\r\x1b[2J\x9b\u202e\u2028", "done")]
+    assert table(("target", "outcome"), rows).split("\n") == [
+        "target                          outcome",
+        "run\ufffd2026-12-01  forged\ufffd\ufffd[2J\ufffd\ufffd\ufffd  done",
+    ]
