@@ -36,9 +36,11 @@ locals {
     var.settings,
   )
 
-  # What each part is reached by, and how it says that it does its work.
+  # What each part is reached by, and how it says that it is there. The API's `/readyz` is no reason to replace an instance:
+  # it answers 503 where there is no host, as in an idle fleet, and while the database moves to its standby, which no new
+  # instance mends. A part serves only once it has its secrets and the database.
   parts = {
-    api    = { port = var.api_port, health = "/readyz" }
+    api    = { port = var.api_port, health = "/healthz" }
     flower = { port = var.flower_port, health = "/healthcheck" }
   }
 }
@@ -159,7 +161,8 @@ resource "aws_lb" "this" {
 resource "aws_lb_target_group" "this" {
   for_each = local.parts
 
-  name                 = "pmg-${var.deployment}-${each.key}"
+  # 32 characters at most, of which a deployment's name may have 24.
+  name                 = "pmg-${var.deployment}-${substr(each.key, 0, 3)}"
   port                 = each.value.port
   protocol             = "HTTP"
   vpc_id               = var.vpc_id

@@ -51,15 +51,28 @@ run "only_https_and_only_inside" {
   }
 }
 
-run "an_instance_that_does_no_work_gets_none" {
+run "an_instance_is_replaced_when_it_does_not_answer_and_for_nothing_else" {
   assert {
-    condition     = one(aws_lb_target_group.this["api"].health_check).path == "/readyz" && aws_autoscaling_group.this.health_check_type == "ELB"
-    error_message = "An API whose database is away goes on being asked."
+    condition     = one(aws_lb_target_group.this["api"].health_check).path == "/healthz" && aws_autoscaling_group.this.health_check_type == "ELB"
+    error_message = "Without a host, or while the database is away, every instance would be replaced again and again."
   }
 
   assert {
     condition     = toset(aws_autoscaling_group.this.target_group_arns) == toset([for group in aws_lb_target_group.this : group.arn])
     error_message = "Instances are not behind the load balancer."
+  }
+}
+
+run "the_longest_name_of_a_deployment_fits" {
+  command = plan
+
+  variables {
+    deployment = "abcdefghijklmnopqrstuvwx"
+  }
+
+  assert {
+    condition     = alltrue([for name in concat([aws_lb.this.name], [for group in aws_lb_target_group.this : group.name]) : length(name) <= 32])
+    error_message = "Names of load balancers and target groups have 32 characters at most."
   }
 }
 
