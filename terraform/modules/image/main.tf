@@ -9,10 +9,13 @@ data "aws_ssm_parameter" "debian" {
 }
 
 locals {
-  name    = "promigence-${var.deployment}-${replace(var.release, ".", "-")}"
+  name = "promigence-${var.deployment}-${replace(var.release, ".", "-")}"
+  # Component and recipe are never changed, only replaced, and there may be no two of one name: what they are made of is in it.
+  made    = "${local.name}-${substr(sha256(jsonencode([local.document, local.begin, var.parent_image, var.disk_gib])), 0, 8)}"
   archive = "/tmp/promigence.tar.gz"
   home    = "/opt/promigence/releases/${var.release}"
   agent   = "https://amazoncloudwatch-agent-${data.aws_region.this.region}.s3.${data.aws_region.this.region}.amazonaws.com/debian/amd64/latest/amazon-cloudwatch-agent.deb"
+  ssm     = "https://s3.${data.aws_region.this.region}.amazonaws.com/amazon-ssm-${data.aws_region.this.region}/latest/debian_amd64/amazon-ssm-agent.deb"
   # The certificates by which instances know their database.
   database_ca = "https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem"
   tags        = { "promigence:deployment" = var.deployment, "promigence:release" = var.release }
@@ -21,13 +24,20 @@ locals {
 }
 
 resource "aws_imagebuilder_component" "this" {
-  name        = local.name
+  name        = local.made
   description = "Release ${var.release} of Promigence, with all that it needs at run time."
   platform    = "Linux"
   version     = "1.0.0"
   tags        = local.tags
+  data        = local.document
 
-  data = yamlencode({
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+locals {
+  document = yamlencode({
     name          = "promigence"
     description   = "Installs a release of Promigence."
     schemaVersion = "1.0"
@@ -84,12 +94,19 @@ resource "aws_imagebuilder_component" "this" {
     ]
   })
 
-  lifecycle {
-    create_before_destroy = true
-  }
-}
+  # Image Builder tells the machine what to do by an agent that Debian's image has not, and Debian is not among the systems of
+  # which Amazon says that it is put there.
+  begin = <<-END
+    #!/bin/bash
+    set -eu
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 update
+    apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 install -y --no-install-recommends ca-certificates curl
+    curl --silent --show-error --fail --retry 8 --retry-all-errors --output /tmp/ssm.deb '${local.ssm}'
+    dpkg --install /tmp/ssm.deb
+    systemctl enable --now amazon-ssm-agent
+  END
 
-locals {
   looks = {
     name           = "Look"
     action         = "ExecuteBash"
@@ -108,12 +125,13 @@ locals {
 }
 
 resource "aws_imagebuilder_image_recipe" "this" {
-  name         = local.name
-  description  = "Debian 12 with release ${var.release} of Promigence."
-  parent_image = var.parent_image == null ? data.aws_ssm_parameter.debian.insecure_value : var.parent_image
-  version      = "1.0.0"
-  ami_tags     = local.image_tags
-  tags         = local.tags
+  name             = local.made
+  description      = "Debian 12 with release ${var.release} of Promigence."
+  parent_image     = var.parent_image == null ? data.aws_ssm_parameter.debian.insecure_value : var.parent_image
+  version          = "1.0.0"
+  user_data_base64 = base64encode(local.begin)
+  ami_tags         = local.image_tags
+  tags             = local.tags
 
   component {
     component_arn = aws_imagebuilder_component.this.arn
@@ -138,6 +156,8 @@ resource "aws_imagebuilder_image_recipe" "this" {
 
   lifecycle {
     create_before_destroy = true
+    # Debian makes a new image every few weeks: the next release is made from that, and no apply before it is about it.
+    ignore_changes = [parent_image]
   }
 }
 

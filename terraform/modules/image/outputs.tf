@@ -7,3 +7,8 @@ output "release_url" {
   description = "Where the pipeline finds the release: copy the archive there first."
   value       = "s3://${var.bucket}/${var.releases_prefix}/promigence-${var.release}.tar.gz"
 }
+
+output "recipe" {
+  description = "The recipe's name: another one for anything that makes another image."
+  value       = aws_imagebuilder_image_recipe.this.name
+}

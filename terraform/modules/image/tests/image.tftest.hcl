@@ -70,8 +70,47 @@ run "another_release_is_another_recipe" {
   }
 
   assert {
-    condition     = aws_imagebuilder_image_recipe.this.name == "promigence-trial-0-2-0-ffffffffffff"
+    condition     = startswith(aws_imagebuilder_image_recipe.this.name, "promigence-trial-0-2-0-ffffffffffff-")
     error_message = "Two releases share a recipe."
+  }
+}
+
+run "another_archive_of_a_release_is_another_recipe" {
+  variables {
+    release        = "0.2.0-ffffffffffff"
+    release_sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+  }
+
+  assert {
+    condition = (
+      aws_imagebuilder_image_recipe.this.name != run.another_release_is_another_recipe.recipe
+      && aws_imagebuilder_image_recipe.this.name == aws_imagebuilder_component.this.name
+    )
+    error_message = "AWS refuses a second recipe, or component, of one name and version."
+  }
+}
+
+run "a_newer_image_of_debians_changes_nothing_by_itself" {
+  override_data {
+    target = data.aws_ssm_parameter.debian
+    values = { insecure_value = "ami-0fedcba9876543210" }
+  }
+
+  variables {
+    release        = "0.2.0-ffffffffffff"
+    release_sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
+  }
+
+  assert {
+    condition     = aws_imagebuilder_image_recipe.this.parent_image == "ami-0123456789abcdef0"
+    error_message = "The recipe would be replaced by one of the same name, which AWS refuses."
+  }
+}
+
+run "the_builder_can_be_told_what_to_do" {
+  assert {
+    condition     = strcontains(base64decode(aws_imagebuilder_image_recipe.this.user_data_base64), "debian_amd64/amazon-ssm-agent.deb")
+    error_message = "Debian's image has no agent of the session manager's."
   }
 }
 
