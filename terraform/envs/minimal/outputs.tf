@@ -52,3 +52,8 @@ output "alarm_topic" {
   description = "The topic that alarms are told to; whatever is to hear of them subscribes to it."
   value       = module.deployment.alarm_topic
 }
+
+output "network" {
+  description = "What your peering or transit gateway attaches to, and the tables that its routes go into."
+  value       = module.deployment.network
+}

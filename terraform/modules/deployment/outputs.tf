@@ -33,7 +33,7 @@ output "bake" {
 
 output "baked" {
   description = "The image's id, when it is made: the value of `image_id`."
-  value       = var.release == null ? null : "aws imagebuilder list-image-pipeline-images --image-pipeline-arn ${module.image[0].pipeline_arn} --query 'imageSummaryList[?state.status==`AVAILABLE`]|[-1].outputResources.amis[0].image' --output text"
+  value       = var.release == null ? null : "aws imagebuilder list-image-pipeline-images --image-pipeline-arn ${module.image[0].pipeline_arn} --query 'sort_by(imageSummaryList[?state.status==`AVAILABLE`], &dateCreated)[-1].outputResources.amis[0].image' --output text"
 }
 
 output "control_secret" {
@@ -54,4 +54,9 @@ output "group_name" {
 output "alarm_topic" {
   description = "The topic that alarms are told to."
   value       = module.monitoring.topic_arn
+}
+
+output "network" {
+  description = "What your peering or transit gateway attaches to, and the tables that its routes go into."
+  value       = { vpc_id = module.network.vpc_id, route_table_ids = module.network.private_route_table_ids }
 }

@@ -22,3 +22,8 @@ output "security_group_ids" {
   description = "Of each role: load_balancer, control, host, database, redis, endpoints. Their rules are this module's alone."
   value       = local.groups
 }
+
+output "private_route_table_ids" {
+  description = "One in each zone: routes to your own networks go there."
+  value       = [for zone in var.zones : aws_route_table.private[zone].id]
+}

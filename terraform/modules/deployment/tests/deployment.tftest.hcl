@@ -21,6 +21,11 @@ run "before_there_is_an_image_nothing_runs" {
     condition     = output.bucket != null && output.publish == null
     error_message = "There is no bucket to publish a release to."
   }
+
+  assert {
+    condition     = output.network.vpc_id != null && length(output.network.route_table_ids) == 2
+    error_message = "Nothing to attach a network of one's own to."
+  }
 }
 
 run "with_an_image_all_of_it_runs" {
