@@ -29,11 +29,13 @@ _LOOKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(://[^\s:/@]{0,256}:)[^\s@]{1,512}@"), rf"\1{BLANK}@"),
     (re.compile(r"(?i)\b(bearer|basic)\s{1,4}[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {BLANK}"),
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"), BLANK),
-    # `password=...`, `"token": "..."`, `X-Amz-Signature=...`: what stands behind a name that says what it is.
+    # `password=...`, `"token": "..."`, `X-Amz-Signature=...`, `PASSWORD '...'`, `<SessionToken>...`: what stands behind
+    # a name that says what it is; also in quotes that were escaped, however often, and of bytes.
     (
         re.compile(
             r"(?i)((?:secret|password|passwd|token|api_?key|signature|credential)[\w-]{0,32}"
-            r"[\"']?\s{0,4}[=:]\s{0,4}[\"']?)(?!\(not logged\))[^\s\"',;&)}\]]{4,}"
+            r"[\\\"']{0,8}(?:\s{0,4}[=:>]\s{0,4}(?:b(?=[\"']))?|\s{1,4}(?='))[\\\"']{0,8})"
+            r"(?!\(not logged\))[^\s\"',;&)}\]]{4,}"
         ),
         rf"\1{BLANK}",
     ),

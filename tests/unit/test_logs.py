@@ -77,6 +77,10 @@ def test_secrets_are_blanked_by_name_whoever_passes_them() -> None:
         '{"token": "hunter22"}',
         "https://bucket/x?X-Amz-Signature=hunter22&X-Amz-Date=1",
         "PGPASSWORD=hunter22 psql",
+        "[SQL: ALTER ROLE promigence_host_a PASSWORD 'hunter22']",
+        "{'X-Amz-Security-Token': b'hunter22'}",
+        json.dumps({"body": json.dumps({"body": json.dumps({"password": "hunter22"})})}),
+        "<SessionToken>hunter22</SessionToken>",
     ],
 )
 @pytest.mark.parametrize("place", ["event", "field", "list", "dict", "key", "object"])
