@@ -15,9 +15,9 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.errors import Conflict, PromigenceError
+from app.errors import BadRequest, Conflict, PromigenceError
 from infra.logs import configure
-from infra.settings import PartName, Settings, complaint, load
+from infra.settings import SETTINGS_FILE, PartName, Settings, complaint, load
 from workers.audit import audit
 from workers.command import HERE, Dir, Json
 from workers.credentials import credentials
@@ -37,6 +37,9 @@ from workers.usage import usage
 # serves the API is a second of processor time that the others need not spend.
 
 FAILED, INTERRUPTED = 1, 130
+# What a part that `up` did not start has to be told: of each line one.
+STORES = (("database_url",), ("redis_url",))
+QUEUE_TO_LOOK_AT = (("flower_redis_url", "redis_url"),)
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +199,7 @@ def serve(directory: Dir = HERE) -> None:
     from infra import wiring
     from workers.residence import resident
 
-    settings = _process(directory)
+    settings = _process(directory, *STORES)
     wiring.migrate(settings)
     api.run(settings, lambda ports: resident(ports, "api"))
 
@@ -212,7 +215,7 @@ def worker(
     from workers import host as worker_process
 
     mouth = None if pulse_fd is None else pulse.piped(pulse_fd)
-    worker_process.run(_process(directory), pulse.notified(notify) if notify else mouth)
+    worker_process.run(_process(directory, *STORES), pulse.notified(notify) if notify else mouth)
 
 
 @app.command()
@@ -232,7 +235,7 @@ def billing(directory: Dir = HERE) -> None:
     from workers.residence import resident
     from workers.standing import ControlStanding
 
-    settings = _process(directory)
+    settings = _process(directory, *STORES)
     # Its tick is noted there, also where no stack was started around it.
     make_runtime(settings.sockets)
     stop = worker.until_told_to_stop()
@@ -275,7 +278,7 @@ def flower(directory: Dir = HERE) -> None:
     """Flower, behind its password."""
     from workers import flower
 
-    flower.run(_process(directory))
+    flower.run(_process(directory, *QUEUE_TO_LOOK_AT))
 
 
 @app.command(hidden=True)
@@ -288,13 +291,33 @@ def supervise(directory: Dir = HERE) -> None:
     supervise.keep(directory)
 
 
-def _process(directory: Path) -> Settings:
-    """One of the server's own processes begins: its settings, its logs, and the ordinary meaning of signals."""
+def _process(directory: Path, *needs: tuple[str, ...]) -> Settings:
+    """One of the server's own processes begins: its settings, its logs, and the ordinary meaning of signals.
+
+    Raises BadRequest(parts_apart) where it is no part of a stack that was started here and not told what it needs.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     settings = load(directory)
     configure(settings.log_level, settings.secret_values())
+    if not (directory / SETTINGS_FILE).exists():
+        _need(settings, needs)
     return settings
+
+
+def _need(settings: Settings, needs: tuple[tuple[str, ...], ...]) -> None:
+    """A part whose secrets did not come would begin a database or look at a queue of its own, and seem well."""
+    missing = [
+        " or ".join(f"PROMIGENCE_{name.upper()}" for name in names)
+        for names in needs
+        if all(getattr(settings, name) is None for name in names)
+    ]
+    if missing:
+        raise BadRequest(
+            "parts_apart",
+            f"no stack was started in {settings.dir}, so database and queue are elsewhere: set {', '.join(missing)}, or"
+            f" put them into files in {settings.secrets_dir}",
+        )
 
 
 def _say(line: str) -> None:
