@@ -89,7 +89,8 @@ def main() -> int:
     told = _told()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     signal.signal(signal.SIGTERM, _stop)
-    crowd = Crowd(Trade(told.url, told.epoch_ns, told.careless), random.Random(told.seed))
+    trade = Trade(told.url, told.epoch_ns, told.careless, told.logins)
+    crowd = Crowd(trade, random.Random(told.seed))
     crowd.trade.learn("host0")
     try:
         for number in range(told.workers):
@@ -108,7 +109,8 @@ def _told() -> argparse.Namespace:
     parser.add_argument("url")
     for number in ("workers", "kills", "seed", "epoch-ns"):
         parser.add_argument(f"--{number}", type=int, required=True)
-    parser.add_argument("--careless", action="store_true")
+    for name in ("careless", "logins"):
+        parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args()
 
 

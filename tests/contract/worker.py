@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from app.errors import Conflict, StaleClaim, Unavailable
 from app.flow import bill, recover
 from app.ids import new_id
 from app.ports import Ports
+from infra.access.postgres import PostgresLogins
 from infra.clock import HostClock
 from infra.fakes.bells import FakeBells
 from infra.fakes.machines import FakeImages
@@ -31,6 +33,7 @@ from infra.store.rows import find_run
 from infra.store.schema import LedgerKind
 from infra.store.tables import forks, is_live, ledger, runs
 from tests import builders as a
+from tests.contract.as_hosts import as_hosts
 from tests.flow.stage import ports_of
 
 PACE = 30
@@ -56,9 +59,13 @@ class FastClock:
 
 
 class Trade:
-    """What all workers of a crowd know. `careless`: they share by what they read before, as if nobody else wrote."""
+    """What all workers of a crowd know. `careless`: they share by what they read before, as if nobody else wrote.
 
-    def __init__(self, url: str, epoch_ns: int, careless: bool) -> None:
+    `logins`: what each does as a host it does by that host's own login.
+    """
+
+    def __init__(self, url: str, epoch_ns: int, careless: bool, logins: bool) -> None:
+        self._url, self._logins = url, logins
         self._clock = FastClock(epoch_ns)
         self._store = create_store(url, now_ns=self._clock.now_ns)
         nowhere, images = Path("unused"), FakeImages("debian-12")
@@ -69,19 +76,35 @@ class Trade:
 
     def learn(self, host_id: str) -> None:
         """Work for a moment; what is held then is left to the next worker of that host."""
-        worker = Worker(self._ports, host_id, random.Random(0), self._clock)
-        worker.begin()
-        for _ in range(3):
-            worker.turn()
-        self._store.close()
+        with self._ports_at(host_id) as ports:
+            worker = Worker(ports, host_id, random.Random(0), self._clock)
+            worker.begin()
+            for _ in range(3):
+                worker.turn()
 
     def work(self, host_id: str, seed: int) -> None:
         """Work until no fork lives."""
-        worker = Worker(self._ports, host_id, random.Random(seed), self._clock)
-        worker.begin()
-        while self._lives():
-            worker.turn()
-        self._store.close()
+        with self._ports_at(host_id) as ports:
+            worker = Worker(ports, host_id, random.Random(seed), self._clock)
+            worker.begin()
+            while self._lives():
+                worker.turn()
+
+    @contextmanager
+    def _ports_at(self, host_id: str) -> Iterator[Ports]:
+        """No connection is left at the end: processes that are forked share none."""
+        with ExitStack() as opened:
+            opened.callback(self._store.close)
+            if not self._logins:
+                yield self._ports
+                return
+            url = PostgresLogins(self._url).create(host_id)
+            own = create_store(url, now_ns=self._clock.now_ns)
+            opened.callback(own.close)
+            mixed = as_hosts(self._store, lambda _host_id: own)
+            yield replace(
+                self._ports, attempts=mixed.attempts, execs=mixed.execs, hosts=mixed.hosts
+            )
 
     def _lives(self) -> bool:
         with self._store.database.read() as at:
@@ -171,7 +194,7 @@ class Worker:
             bill.tick(self.ports)
         except ExceptionGroup as failed:
             # A run that others held for too long on this machine; anything else ends this worker, and the test.
-            broken = failed.subgroup(lambda error: not isinstance(error, Unavailable))
+            _, broken = failed.split(Unavailable)
             if broken is not None:
                 raise broken from failed
         recover.tick(self.ports)
