@@ -9,7 +9,7 @@ from typing import Any
 
 from drills.compose.engine import Deployment
 from promigence import Promigence
-from promigence.types import Report
+from promigence.types import Failure, Report
 
 SNAPSHOT = "outlive"
 FORKS, CAP_USD = 3, 0.5
@@ -136,9 +136,15 @@ def wrong_losses(report: Report, kind: str, what: str) -> list[str]:
         failure = fork["failure"]
         if fork["outcome"] != "env_failed" or failure is None or failure["kind"] != kind:
             wrong.append(f"{what}: fork {fork['index']} is {fork['outcome']} by {failure}")
-        elif failure["task_may_have_caused"] or fork["reward"] is not None:
+        elif fork["reward"] is not None or _is_blamed(failure):
             wrong.append(f"{what}: fork {fork['index']} pays for it: {fork['reward']}, {failure}")
     return wrong
+
+
+def _is_blamed(failure: Failure) -> bool:
+    """Nobody inside kills a machine from outside, whatever its command may have done: see docs/rewards.md."""
+    from_outside = failure["evidence"].get("killed_from_outside") is True
+    return failure["task_may_have_caused"] and not from_outside
 
 
 def _machines(here: Deployment, run_id: str) -> dict[str, int]:

@@ -13,6 +13,9 @@ from drills.compose import exposed, outlive
 from drills.compose.engine import Deployment, left
 
 
+LOST = {"kind": "host_lost", "task_may_have_caused": False, "evidence": {}}
+
+
 @dataclass(frozen=True, slots=True)
 class Told(Deployment):
     """A deployment of which Docker and Compose say what the test wants: by the first word that names it."""
@@ -95,13 +98,22 @@ def test_a_result_that_was_not_collected_is_told(change: dict[str, Any], said: s
         ({}, None),
         ({"outcome": "failed", "failure": None}, "fork 0 is failed by None"),
         ({"failure": {"kind": "guest_hung", "task_may_have_caused": False}}, "guest_hung"),
-        ({"failure": {"kind": "host_lost", "task_may_have_caused": True}}, "pays for it"),
+        ({"failure": {**LOST, "task_may_have_caused": True}}, "pays for it"),
+        (
+            {
+                "failure": {
+                    **LOST,
+                    "task_may_have_caused": True,
+                    "evidence": {"killed_from_outside": True},
+                }
+            },
+            None,
+        ),
         ({"reward": 0.0}, "pays for it: 0.0"),
     ],
 )
 def test_a_lost_fork_is_the_environments(change: dict[str, Any], said: str | None) -> None:
-    lost = {"kind": "host_lost", "task_may_have_caused": False}
-    fork = {"index": 0, "outcome": "env_failed", "failure": lost, "reward": None}
+    fork = {"index": 0, "outcome": "env_failed", "failure": LOST, "reward": None}
     report: Any = {"forks": [{**fork, **change}]}
     wrong = outlive.wrong_losses(report, "host_lost", "stopped container")
     assert (wrong == []) if said is None else (said in wrong[0])
