@@ -12,7 +12,6 @@ import pytest
 from drills.compose import exposed, outlive
 from drills.compose.engine import Deployment, left
 
-
 LOST = {"kind": "host_lost", "task_may_have_caused": False, "evidence": {}}
 
 
