@@ -76,12 +76,7 @@ def opened(world: World, host: Host, read_ns: int) -> Attempt | None:
     for fork in world.books.forks.values():
         if fork.template and fork.host == host.name and fork.state is ForkState.QUEUED:
             return world.books.open_template(fork, *how)
-    before = world.books.booked["top_up"]
-    for run_id in world.books.runs:
-        world.books.settle(run_id)
-    attempt = world.books.open_next(host.name, *how)
-    world.reached["topped up before it opened"] += world.books.booked["top_up"] - before
-    return attempt
+    return world.books.open_next(host.name, *how)
 
 
 def spawn(world: World, host: Host, attempt_id: str) -> None:
@@ -221,7 +216,7 @@ def keepers_act(world: World, host: Host, from_boot_ns: int) -> None:
 
 def deliver(world: World, message: Message) -> None:
     books, attempt = world.books, world.books.attempts[message.attempt_id]
-    run, topped_up = books.runs[attempt.run_id], books.booked["top_up"]
+    topped_up = books.booked["top_up"]
     try:
         fork = books.close(
             message.attempt_id, message.claim, message.end, world.database_ns, message.joining
@@ -239,7 +234,15 @@ def deliver(world: World, message: Message) -> None:
     unfunded = message.end.then is None and not attempt.intent and fork.stop_asked is None
     if unfunded and fork.state is ForkState.ENDED:
         world.reached["a replacement could not be funded"] += 1
-    world.reached["a run ended"] += run.ended
+
+
+def settle(world: World, run_id: str) -> None:
+    """One of the control plane's processes comes to it; the other one may have been there before."""
+    run, before = world.books.runs[run_id], world.books.booked["top_up"]
+    lived = not run.ended
+    world.books.settle(run_id)
+    world.reached["topped up before it opened"] += world.books.booked["top_up"] - before
+    world.reached["a run ended"] += lived and run.ended
 
 
 def noting(world: World, attempt: Attempt, seen_ns: int) -> Task:

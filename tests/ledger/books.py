@@ -129,10 +129,11 @@ class Books:
         return None
 
     def settle(self, run_id: str) -> None:
-        """A run's placed forks that cannot start are funded, or end, in the order in which they wait."""
+        """Placed forks that cannot start are funded, or end, as they wait in line; without a live fork the run ends."""
         for fork in self._queued():
             if fork.run_id == run_id and fork.host is not None and not self._may_start(fork):
                 self._fund_or_end(fork)
+        self._end_if_done(self.runs[run_id])
 
     def open_template(
         self,
@@ -333,7 +334,6 @@ class Books:
             self._ended(fork, reason or EndReason.ENVIRONMENT_FAILED)
         self._insert(joining, now_ns)
         run.requested += len(joining)
-        self._end_if_done(run)
         return fork
 
     def _end_waiting(self, fork: Fork, reason: EndReason) -> None:

@@ -67,6 +67,13 @@ def place(world: World, chance: Chance) -> None:
             fork.host = chance.pick(alive)
 
 
+def settle(world: World, chance: Chance) -> None:
+    """The control plane sees what hosts left to it, of some runs; it may have been away for long."""
+    for run_id in world.books.runs:
+        if not chance.one_in(4):
+            acts.settle(world, run_id)
+
+
 def look_at_the_clock(world: World, chance: Chance) -> None:
     """A worker reads its host's clock; it may be a while until it opens an attempt."""
     host = world.hosts[chance.below(3)]
@@ -272,6 +279,7 @@ EVENTS: dict[str, Callable[[World, Chance], None]] = {
         nothing,
         start,
         place,
+        settle,
         look_at_the_clock,
         open_attempt,
         spawn_late,
@@ -353,6 +361,8 @@ def wind_down(world: World) -> None:
         acts.spawn(world, world.host(attempt), attempt.attempt_id)
         acts.attend(world, world.host(attempt), attempt)
     _deliver_all(world)
+    for run_id in world.books.runs:
+        acts.settle(world, run_id)
     world.reached.update(
         f"ended: {fork.reason.value}" for fork in world.books.forks.values() if fork.reason
     )

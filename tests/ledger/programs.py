@@ -15,6 +15,7 @@ STEPS = 100
 OFTEN = {
     "start": 6,
     "place": 8,
+    "settle": 6,
     "open_attempt": 18,
     "ready": 8,
     "finish": 6,
@@ -55,5 +56,6 @@ def play(program: bytes) -> World:
     check(world)
     left = [fork for fork in world.books.forks.values() if fork.state is not ForkState.ENDED]
     assert not left, f"never ended: {left}"
+    assert all(run.ended for run in world.books.runs.values())
     assert all(run.purse.granted_micros == 0 for run in world.books.runs.values())
     return world

@@ -70,6 +70,7 @@ def _lived(books: Books, ends_ns: list[int]) -> int:
             killed += then is EndReason.RUN_EXHAUSTED
             books.close(attempt.attempt_id, "worker", End(at_ns, "boot", then), now_ns)
         deadlines_ns = {each.attempt_id: each.deadline_boot_ns for each in books.open_on("host")}
+        books.settle("run")
         books.share("run", now_ns)
     return killed
 
