@@ -83,6 +83,17 @@ def schema(settings: Settings) -> Schema:
         store.close()
 
 
+def refuse_contracted(settings: Settings) -> None:
+    """For who migrates nothing, as it starts. Raises PromigenceError(unknown_schema) where a newer release has taken
+    away what this one needs, Unavailable(database_away).
+    """
+    store = _store(settings)
+    try:
+        migrations.refuse_contracted(store.database)
+    finally:
+        store.close()
+
+
 def contract(settings: Settings) -> tuple[str, ...]:
     """Take away of the schema what no release uses any more; which migrations that were.
 

@@ -211,11 +211,14 @@ def worker(
     notify: Annotated[str, typer.Option(help="systemd's $NOTIFY_SOCKET, of its unit.")] = "",
 ) -> None:
     """The Celery worker of this host."""
+    from infra import wiring
     from infra.stack import pulse
     from workers import host as worker_process
 
     mouth = None if pulse_fd is None else pulse.piped(pulse_fd)
-    worker_process.run(_process(directory, *STORES), pulse.notified(notify) if notify else mouth)
+    settings = _process(directory, *STORES)
+    wiring.refuse_contracted(settings)
+    worker_process.run(settings, pulse.notified(notify) if notify else mouth)
 
 
 @app.command()
@@ -236,6 +239,7 @@ def billing(directory: Dir = HERE) -> None:
     from workers.standing import ControlStanding
 
     settings = _process(directory, *STORES)
+    wiring.refuse_contracted(settings)
     # Its tick is noted there, also where no stack was started around it.
     make_runtime(settings.sockets)
     stop = worker.until_told_to_stop()

@@ -139,6 +139,16 @@ def refuse_unknown(found: Schema) -> None:
         raise _unknown(found)
 
 
+def refuse_contracted(database: Database) -> None:
+    """The same for a process that migrates nothing, as it starts: by what a host's login may read too."""
+    with database.read() as connection:
+        tables = frozenset(inspect(connection).get_table_names())
+        least = _least(connection, tables)
+    known = known_revision()
+    if known < least:
+        raise _beyond("a later revision", least, known)
+
+
 def config(connection: Connection | None = None, versions: str | None = None) -> Config:
     """Alembic's settings; `env.py` takes the connection from them. `versions` is where migrations lie
     instead of here.
@@ -178,17 +188,20 @@ def _schema(connection: Connection, scripts: ScriptDirectory) -> Schema:
     done = {one.revision for each in at if each in revisions for one in _up_to(scripts, each)}
     newer = any(each not in revisions for each in at)
     left = [each for each in revisions.values() if each.revision not in done and not newer]
-    least = "0001"
-    if "deployment" in tables:
-        least = str(connection.execute(select(deployments.c.least_revision)).scalar_one())
     return Schema(
         known=_expanding_head(scripts),
         at=at,
         expand=tuple(sorted(each.revision for each in left if not _contracts(each))),
         contract=tuple(sorted(each.revision for each in left if _contracts(each))),
-        least=least,
+        least=_least(connection, tables),
         newer=newer,
     )
+
+
+def _least(connection: Connection, tables: frozenset[str]) -> str:
+    if "deployment" not in tables:
+        return "0001"
+    return str(connection.execute(select(deployments.c.least_revision)).scalar_one())
 
 
 def _up_to(scripts: ScriptDirectory, revision: str) -> Iterator[Script]:
@@ -232,11 +245,12 @@ def _shut_out(connection: Connection, needs: str) -> None:
 
 
 def _unknown(found: Schema) -> PromigenceError:
-    return PromigenceError(
-        "unknown_schema",
-        f"the database is at {', '.join(found.at) or 'no revision'} and for releases that know {found.least}; this one "
-        f"knows {found.known}",
-    )
+    return _beyond(", ".join(found.at) or "no revision", found.least, found.known)
+
+
+def _beyond(at: str, least: str, known: str) -> PromigenceError:
+    told = f"the database is at {at} and for releases that know {least}; this one knows {known}"
+    return PromigenceError("unknown_schema", told)
 
 
 def _check_references(connection: Connection) -> None:

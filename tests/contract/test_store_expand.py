@@ -12,7 +12,14 @@ from app.domain.process import ControlProcess
 from app.domain.worker import Worker
 from app.errors import Conflict, PromigenceError
 from infra.store import Stores
-from infra.store.migrate import VERSIONS, contract, known_revision, schema, upgrade
+from infra.store.migrate import (
+    VERSIONS,
+    contract,
+    known_revision,
+    refuse_contracted,
+    schema,
+    upgrade,
+)
 from infra.store.tables import control_processes, workers
 from tests import builders as a
 from tests.contract.rows import Rows
@@ -113,12 +120,16 @@ def test_who_was_silent_for_an_hour_needs_nothing_any_more(bare: Stores, planted
 def test_a_release_that_needs_what_was_taken_away_does_not_start(
     bare: Stores, planted: str
 ) -> None:
+    refuse_contracted(bare.database)
     bare.migrate()
     upgrade(bare.database, versions=planted)
+    refuse_contracted(bare.database)
     contract(bare.database, planted)
-    with pytest.raises(PromigenceError, match="for releases that know 9001") as caught:
-        bare.migrate()
-    assert caught.value.code == "unknown_schema"
+    # API and commands by the first, a worker and billing by the second.
+    for starts in (bare.migrate, lambda: refuse_contracted(bare.database)):
+        with pytest.raises(PromigenceError, match="for releases that know 9001") as caught:
+            starts()
+        assert caught.value.code == "unknown_schema"
     assert not schema(bare.database).usable
 
 
