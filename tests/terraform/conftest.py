@@ -11,9 +11,12 @@ from typing import NoReturn
 
 import pytest
 
+from docs.costs import ROOTS
 from tests.terraform import bindings, program, stub, wire
 from tests.terraform.account import Account
 from tests.terraform.folders import ROOT
+from tests.terraform.program import Terraform
+from tests.terraform.whole import Whole, of_root
 
 CACHE = ROOT / ".promigence" / "terraform"
 
@@ -49,6 +52,25 @@ def terraform(types: bindings.Types, account: Account) -> Iterator[program.Terra
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of terraform/, so that nothing that Terraform writes lands in the checkout."""
     return copied(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="session", params=ROOTS)
+def root(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def whole(
+    terraform: Terraform,
+    account: Account,
+    tree: Path,
+    root: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    worker_id: str,
+) -> Whole:
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    return of_root(terraform, account, tree / "envs" / root, shared / f"{root}.json")
 
 
 def copied(into: Path, name: str = "terraform") -> Path:

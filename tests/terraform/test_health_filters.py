@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -14,23 +13,18 @@ import structlog.testing
 from app.domain.health import Health
 from app.domain.scaling import Plan
 from tests.flow.stage import Stage
-from tests.terraform.program import Terraform
+from tests.terraform.whole import Whole
 from workers import health
 
 TERM = re.compile(r"\(\$\.(\w+) = (?:\"(\w+)\"|\*)\)")
 
 
-@pytest.fixture(scope="module")
-def filters(terraform: Terraform, tree: Path) -> dict[str, dict[str, Any]]:
-    """The filters over the line, by the metric that each makes, as the module makes them."""
-    folder = tree / "modules" / "monitoring"
-    terraform.initialise(folder)
-    done = terraform.run(folder, "test", "-json", "-verbose")
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    state = next(each["test_state"] for each in said if each["type"] == "test_state")
+@pytest.fixture
+def filters(whole: Whole) -> dict[str, dict[str, Any]]:
+    """The filters over the line, by the metric that each makes, as they are in a deployment."""
     return {
         each["index"]: each["values"]
-        for each in state["root_module"]["resources"]
+        for each in whole.resources
         if (each["type"], each["name"]) == ("aws_cloudwatch_log_metric_filter", "health")
     }
 

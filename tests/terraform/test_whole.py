@@ -2,93 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
-from docs.costs import ROOTS, Sizes, sizes
+from docs.costs import Sizes, sizes
 from infra.aws.cache_users import MOST_IN_GROUP
 from infra.queue.rules import of_control, of_flower
 from infra.store.engine import POOL_OVERFLOW, POOL_SIZE
-from tests.terraform.account import Account
-from tests.terraform.bindings import alone
 from tests.terraform.folders import ROOT
-from tests.terraform.program import Terraform
+from tests.terraform.whole import Whole
 
 # One sends logs, one opens operators' sessions.
 OF_AMAZONS_AGENTS = {"logs", "ssm", "ssmmessages"}
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """What is there after a root's tests: resources, all that Terraform said of them, what the account was given."""
-
-    resources: list[dict[str, Any]]
-    text: str
-    passwords: dict[str, str]
-    secrets: dict[str, list[str]]
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [each["values"] for each in self.resources if each["type"] == kind]
-
-    def one(self, kind: str, name: str) -> dict[str, Any]:
-        (found,) = (
-            each["values"]
-            for each in self.resources
-            if (each["type"], each["name"]) == (kind, name)
-        )
-        return dict(found)
-
-    @property
-    def control(self) -> dict[str, str]:
-        """What a control instance fetches."""
-        secret = self.one("aws_secretsmanager_secret", "control")
-        found: dict[str, str] = json.loads(self.secrets[secret["id"]][-1])
-        return found
-
-
-@pytest.fixture(scope="session", params=ROOTS)
-def root(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="session")
-def whole(
-    terraform: Terraform,
-    account: Account,
-    tree: Path,
-    root: str,
-    tmp_path_factory: pytest.TempPathFactory,
-    worker_id: str,
-) -> Whole:
-    """After the root's own tests, which take seconds: of all processes that run tests, one runs these."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
-    kept = shared / f"{root}.json"
-    with alone(kept.with_suffix(".lock")):
-        if not kept.exists():
-            kept.write_text(json.dumps(asdict(_tested(terraform, account, tree / "envs" / root))))
-    return Whole(**json.loads(kept.read_text()))
-
-
-def _tested(terraform: Terraform, account: Account, folder: Path) -> Whole:
-    terraform.initialise(folder)
-    done = terraform.run(folder, "test", "-json", "-verbose")
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    states = [each["test_state"] for each in said if each["type"] == "test_state"]
-    found = (list(_below(state["root_module"])) for state in states)
-    made = next(
-        each for each in found if any(one["type"] == "aws_autoscaling_group" for one in each)
-    )
-    return Whole(made, done.stdout + done.stderr, account.passwords, account.secrets)
 
 
 def test_what_is_priced_is_what_the_root_makes(whole: Whole, root: str) -> None:
@@ -195,6 +123,17 @@ def test_the_readme_lists_the_alarms(whole: Whole) -> None:
     assert told == listed - {"idle_commitment"}
 
 
+def test_the_billing_worker_moves_the_group_that_hosts_are_in(whole: Whole) -> None:
+    (hosts,) = [
+        each for each in whole.of("aws_autoscaling_group") if each["name"].endswith("-host")
+    ]
+    (template,) = [
+        each for each in whole.of("aws_launch_template") if each["name"].endswith("-control")
+    ]
+    told = base64.b64decode(template["user_data"]).decode().splitlines()
+    assert f"PROMIGENCE_FLEET={hosts['name']}" in told
+
+
 def test_connections_suffice_for_every_process(whole: Whole) -> None:
     parameters = whole.one("aws_db_parameter_group", "this")["parameter"]
     (most,) = (int(each["value"]) for each in parameters if each["name"] == "max_connections")
@@ -202,9 +141,3 @@ def test_connections_suffice_for_every_process(whole: Whole) -> None:
         each for each in whole.of("aws_autoscaling_group") if each["name"].endswith("-host")
     ]
     assert most >= (POOL_SIZE + POOL_OVERFLOW) * (hosts["max_size"] + 8)
-
-
-def _below(module: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from module.get("resources", ())
-    for child in module.get("child_modules", ()):
-        yield from _below(child)
