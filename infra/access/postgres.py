@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import URL, Connection, NullPool, create_engine, make_url, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 
 from app.domain.access import HOST_ROLE, host_named
 from app.errors import BadRequest, Conflict, Forbidden, Unavailable
@@ -24,17 +24,19 @@ CONNECT_S = 5
 LIMITS = "-c statement_timeout=30s -c lock_timeout=20s -c idle_in_transaction_session_timeout=15s"
 # Two worker processes beside each other in an upgrade, each with two pools of 32 connections at most.
 CONNECTIONS = 128
-# Any number will do as long as nothing else in the database locks it.
-LOGINS_LOCK = 7_046_903
-NOT_PERMITTED, UNKNOWN_ROLE = "42501", "42704"
+# Not an advisory lock, which every login may take and keep: of this table hosts may lock nothing.
+TURNS = "LOCK TABLE public.control_process IN SHARE UPDATE EXCLUSIVE MODE"
+NOT_PERMITTED, UNKNOWN_ROLE, UNKNOWN_TABLE, OWNS_SOMETHING = "42501", "42704", "42P01", "2BP01"
+# How often a login that holds its own role is thrown out before another try is a later turn's, and how long each waits.
+THROWN_OUT_TIMES = 20
+BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 
 
 class PostgresLogins:
     """`app.ports.access.Logins` on PostgreSQL 16 or newer, as its tables' owner, who may create roles.
 
-    A host's id may have 47 characters at most here. A role of that name that may not connect to this
-    database belongs to
-    another deployment: Conflict(login_elsewhere). Before the first migration: Unavailable(no_host_role).
+    A host's id may have 47 characters at most here. A role of that name that may not connect to this database belongs
+    to another deployment: Conflict(login_elsewhere). Before the first migration: Unavailable(no_host_role).
     """
 
     def __init__(self, url: str) -> None:
@@ -62,15 +64,19 @@ class PostgresLogins:
         role = _role(host_id)
         with self._connected() as at:
             with at.begin():
+                if host_id not in _listed(at):
+                    return
+                # Only who has a role's privileges may end its connections; whoever made it may give them to itself.
+                at.exec_driver_sql(f'GRANT "{role}" TO CURRENT_USER WITH INHERIT TRUE, SET FALSE')
+            _shut(at, role)
+            with at.begin():
                 _take_turns(at)
                 if host_id not in _listed(at):
                     return
-                at.exec_driver_sql(f'ALTER ROLE "{role}" NOLOGIN')
-                # Only who has a role's privileges may end its connections; whoever made it may give them to itself.
-                at.exec_driver_sql(f'GRANT "{role}" TO CURRENT_USER WITH INHERIT TRUE, SET FALSE')
-            with at.begin():
                 _end_connections(at, role)
                 at.exec_driver_sql(f'REVOKE CONNECT ON DATABASE {_database(at)} FROM "{role}"')
+                # Large objects, privileges of what it would make: any login may have them, and would keep its role.
+                at.exec_driver_sql(f'DROP OWNED BY "{role}"')
                 at.exec_driver_sql(f'DROP ROLE "{role}"')
 
     def list(self) -> tuple[str, ...]:
@@ -100,7 +106,7 @@ def _role(host_id: str) -> str:
 
 
 def _take_turns(at: Connection) -> None:
-    at.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOGINS_LOCK})
+    at.exec_driver_sql(TURNS)
 
 
 def _is_there(at: Connection, role: str) -> bool:
@@ -134,6 +140,24 @@ def _database(at: Connection) -> str:
     return str(at.execute(text("SELECT quote_ident(current_database())")).scalar_one())
 
 
+def _shut(at: Connection, role: str) -> None:
+    """Nobody logs in as this role any more.
+
+    A role may change its own password, and its change, not committed, keeps ours waiting for as long as it likes. So
+    its sessions end first, all at once, and again where one that began meanwhile was faster.
+    """
+    for left in reversed(range(THROWN_OUT_TIMES)):
+        try:
+            with at.begin():
+                at.exec_driver_sql(BRIEFLY)
+                _end_connections(at, role)
+                at.exec_driver_sql(f'ALTER ROLE "{role}" NOLOGIN')
+            return
+        except (OperationalError, InternalError) as held:
+            if held.connection_invalidated or not left:
+                raise
+
+
 def _end_connections(at: Connection, role: str) -> None:
     ended = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :role")
     at.execute(ended, {"role": role}).all()
@@ -150,11 +174,16 @@ def _translated(url: URL) -> Iterator[None]:
             raise Forbidden(
                 "not_admin", f"{url.username} may not manage the hosts' logins: {said}"
             ) from refused
-        if state == UNKNOWN_ROLE:
+        if state in (UNKNOWN_ROLE, UNKNOWN_TABLE):
             raise Unavailable(
                 "no_host_role", f"run `promigence-server migrate` first: {said}"
             ) from refused
-        if isinstance(refused, OperationalError | InterfaceError):
+        if state == OWNS_SOMETHING:
+            raise Conflict(
+                "login_owns_something",
+                f"it may not log in any more; its role stays for what it has in another database: {said}",
+            ) from refused
+        if isinstance(refused, OperationalError | InterfaceError | InternalError):
             raise Unavailable(
                 "database_away", f"the database cannot be used now: {said}"
             ) from refused

@@ -197,6 +197,48 @@ def test_logins_keep_their_contract(apart_url: str, check: Callable[[LoginSubjec
             logins.remove(host_id)
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        "SELECT lo_create(0)",
+        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO PUBLIC",
+        "SELECT pg_advisory_lock(n) FROM generate_series(7046900, 7046910) n",
+        "BEGIN; ALTER ROLE current_user PASSWORD 'mine'",
+        "BEGIN; ALTER ROLE current_user SET lock_timeout = 0",
+    ],
+)
+def test_nothing_that_a_login_holds_keeps_it_in(apart_url: str, held: str) -> None:
+    logins = PostgresLogins(apart_url)
+    url = logins.create("holder").replace("+psycopg", "")
+    with psycopg.connect(url, autocommit=True) as at:
+        at.execute(held.encode())
+        logins.remove("holder")
+        with pytest.raises(psycopg.OperationalError):
+            at.execute("SELECT 1")
+    assert logins.list() == ()
+    assert "promigence_host_holder" not in _roles(apart_url)
+
+
+def test_what_it_has_in_another_database_keeps_its_name_and_not_itself(
+    scene: Scene, apart_url: str
+) -> None:
+    logins = PostgresLogins(apart_url)
+    url = make_url(logins.create("holder"))
+    own = create_engine(make_url(scene.rows.store.database.engine.url).set(database="template1"))
+    with psycopg.connect(_plain(url.set(database="template1")), autocommit=True) as at:
+        (made,) = at.execute("SELECT lo_create(0)").fetchone() or ()
+    with pytest.raises(Conflict) as kept:
+        logins.remove("holder")
+    assert kept.value.code == "login_owns_something"
+    assert not _opens(url)
+    assert logins.list() == ("holder",)
+    with own.begin() as at_once:
+        at_once.execute(text("SELECT lo_unlink(:made)"), {"made": made})
+    own.dispose()
+    logins.remove("holder")
+    assert logins.list() == ()
+
+
 def test_who_may_manage_no_logins_is_told_so(scene: Scene) -> None:
     with pytest.raises(Forbidden) as refused:
         PostgresLogins(scene.logins.url(MINE)).create("host7")
@@ -264,6 +306,10 @@ def _opened(url: str | URL) -> Iterator[Engine]:
         yield engine
     finally:
         engine.dispose()
+
+
+def _plain(url: URL) -> str:
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def _opens(url: str | URL) -> bool:
