@@ -16,7 +16,7 @@ LONG := $(addprefix --ignore=tests/,unit/test_demo_environment.py unit/test_demo
 SETUP_FOR_STACK := $(if $(filter fake,$(MACHINES)),venv,setup)
 
 help: ## this text
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install and build all that the product needs here; again is quick
 	@infra/setup/run >&2

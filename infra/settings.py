@@ -37,6 +37,7 @@ __all__ = [
     "inherited",
     "load",
     "runtime_dir",
+    "secret_file",
 ]
 
 SETTINGS_FILE = "settings.json"
@@ -313,6 +314,11 @@ def as_json(settings: Settings) -> str:
     return json.dumps(plain, default=str, indent=2)
 
 
+def secret_file(directory: Path, name: str) -> Path:
+    """Where a secret of this name is a file."""
+    return directory / f"promigence_{name}"
+
+
 def _password_of(text: str) -> str:
     """Of a URL; nothing of what is none."""
     try:
@@ -348,7 +354,7 @@ def _secrets_in(directory: Path, names: tuple[str, ...]) -> dict[str, str]:
     """The secrets that have a file here. Raises BadRequest(bad_settings) for one that is there and holds none: a stack
     without its database's address would begin another database.
     """
-    files = {name: directory / f"promigence_{name}" for name in names}
+    files = {name: secret_file(directory, name) for name in names}
     return {name: _secret(file) for name, file in files.items() if os.path.lexists(file)}
 
 

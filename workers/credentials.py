@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from app.errors import BadRequest, NotFound, Unavailable
-from infra.settings import load
+from infra.settings import load, secret_file
 from workers.command import HERE, Dir, Json
 
 ASK_AGAIN_S = 5.0
@@ -33,7 +33,7 @@ def credentials(
     directory: Dir = HERE,
     as_json: Json = False,
 ) -> None:
-    """Write each word of a secret into a file of the secrets directory (`PROMIGENCE_SECRETS_DIR`), which every part
+    """Write each value of a secret into a file of the secrets directory (`PROMIGENCE_SECRETS_DIR`), which every part
     reads as it starts. Files that are there stay until what follows them is.
     """
     from infra import wiring_access
@@ -75,14 +75,9 @@ def write(directory: Path, words: dict[str, str]) -> tuple[Path, ...]:
     """
     wrong = [name for name in words if NAME.fullmatch(name) is None]
     if wrong:
-        raise BadRequest("bad_secret", f"it has {len(wrong)} names that are no setting's")
+        raise BadRequest("bad_secret", f"the secret has {len(wrong)} names that no setting has")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return tuple(_file(path_of(directory, name), words[name]) for name in sorted(words))
-
-
-def path_of(directory: Path, name: str) -> Path:
-    """Where a secret of this name is a file, as the settings read it."""
-    return directory / f"promigence_{name}"
+    return tuple(_file(secret_file(directory, name), words[name]) for name in sorted(words))
 
 
 def _file(path: Path, said: str) -> Path:

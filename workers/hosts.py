@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.errors import BadRequest
-from infra.settings import load
+from infra.settings import load, secret_file
 from workers.command import HERE, Dir, Json, ports_of
 from workers.noted import changing
 from workers.table import table
@@ -100,9 +100,9 @@ def admit(
     the deployment keeps secrets in its account they are put there; else they are printed, now and never again.
     """
     from app.flow import admit as letting_in
-    from workers.credentials import path_of, write
+    from workers.credentials import write
 
-    if into is not None and all(path_of(into, name).exists() for name in LOGINS):
+    if into is not None and all(secret_file(into, name).exists() for name in LOGINS):
         _say({"host_id": host, "admitted": True}, f"{host} has its logins in {into}", as_json)
         return
     with _doors(directory) as access, changing(directory, "hosts.admit", target=host):

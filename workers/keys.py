@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.domain.account import Scope, ordered
+from app.domain.account import MAX_KEY_DAYS, Scope, key_named, ordered
 from workers.command import HERE, Dir, Json, ports_of
 from workers.noted import changing
 from workers.table import table
@@ -33,7 +33,9 @@ Scopes = Annotated[
 ]
 Days = Annotated[
     float | None,
-    typer.Option("--expires", metavar="DAYS", min=0.001, help="When it ends by itself."),
+    typer.Option(
+        "--expires", metavar="DAYS", min=0.001, max=MAX_KEY_DAYS, help="When it ends by itself."
+    ),
 ]
 
 
@@ -50,7 +52,7 @@ def create_key(
     lasts_s = None if expires is None else expires * DAY_S
     with changing(directory, "keys.create", project) as change:
         given = ordered(scope or Scope)
-        key, secret = change.ports.keys.create(project, name, given, lasts_s)
+        key, secret = change.ports.keys.create(project, key_named(name), given, lasts_s)
         change.about(key.key_id, project)
     typer.echo(json.dumps({**_shown(key), "secret": secret}, indent=2) if as_json else secret)
 
@@ -87,7 +89,6 @@ def _shown(key: Key) -> dict[str, Any]:
     told = key.as_dict()
     return {
         **told,
-        "project_id": key.project_id,
         "revoked": key.revoked_ns is not None,
         "hashed_with": key.under.value,
     }

@@ -29,11 +29,11 @@ def teardown(
     from infra.settings import load
 
     settings = load(directory)
+    made = wiring_access.made_in_account(settings)
     if delete is not None and delete != settings.deployment:
         raise BadRequest(
             "other_deployment", f"the deployment is {settings.deployment}, not {delete}"
         )
-    made = wiring_access.made_in_account(settings)
     found = ends.left(made)
     if delete is not None:
         ends.remove(made, found)

@@ -28,9 +28,8 @@ def upgrade(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring database, API, billing, Flower and this host's worker to the release that is installed here.
-    What runs goes on:
-    the old worker stays for its machines, the new one takes what is new.
+    """Bring database, API, billing, Flower and this host's worker to the release that is installed here. What runs goes
+    on: the old worker stays for its machines, the new one takes what is new.
 
     On the control plane first, then on each host. It may be given again, and goes on where it stopped. Exit code 1 with
     --check if there is something to do.
@@ -53,6 +52,8 @@ def upgrade(
 
 def words(step: str, about: dict[str, object]) -> str:
     """A step as a line for people."""
+    if about == {"revisions": []}:
+        return "the schema is of this release already"
     told = ", ".join(f"{name} {_plain(value)}" for name, value in about.items())
     return f"{step.replace('_', ' ')}: {told}" if told else step.replace("_", " ")
 

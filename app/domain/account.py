@@ -15,6 +15,7 @@ from app.errors import BadRequest, Conflict, Forbidden
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_FORKS = 1_000_000
+MAX_KEY_NAME, MAX_KEY_DAYS = 100, 3650
 
 
 class Scope(StrEnum):
@@ -163,6 +164,13 @@ class Account:
             "max_forks": project.max_forks,
             "live_forks": project.live_forks,
         }
+
+
+def key_named(name: str) -> str:
+    """The name as it is. Raises BadRequest(bad_request)."""
+    if not 0 < len(name) <= MAX_KEY_NAME or not name.isprintable():
+        raise BadRequest("bad_request", f"a key's name is 1 to {MAX_KEY_NAME} printable characters")
+    return name
 
 
 def ordered(scopes: Iterable[Scope]) -> tuple[Scope, ...]:

@@ -32,8 +32,7 @@ def exec(  # noqa: A001 - the word of the contract
     `name` is what its caller calls it, where the row has another id; `entry` goes into the audit log with a new row.
 
     Raises Conflict(exec_id_taken, fork_not_held, fork_ended, environment_failure), NotYet(fork_not_ready,
-    too_many_execs),
-    NotFound.
+    too_many_execs), NotFound.
     """
     return _request(
         ports, project_id, fork_id, ExecPurpose.HELD, exec_id, spec=spec, name=name, entry=entry

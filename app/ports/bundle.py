@@ -89,9 +89,8 @@ class Ports:
 class HostPorts:
     """What a host has beside them; `claim` names this worker process in every fenced write.
 
-    `forks_at_once` bounds how many forks come up (restore, contract, own test) at the same time: more would
-    only take longer
-    each, with every meter running. `mounts_max` bounds the bundles mounted here that are stored elsewhere; below
+    `forks_at_once` bounds how many forks come up (restore, contract, own test) at the same time: more would only take
+    longer each, with every meter running. `mounts_max` bounds the bundles mounted here that are stored elsewhere; below
     `disk_reserve_bytes` of free disk the host takes no forks.
     """
 

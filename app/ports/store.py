@@ -199,11 +199,10 @@ class Attempts(Protocol):
 
         A fork to be requeued ends instead if it is asked to stop; and `environment_failed` if grant and pool cannot
         fund its smallest lease, or if a command may have started (unless the run allows `rerun_started`): the row's
-        intent decides, not the caller's copy of it. Commands that have not ended are LOST, with the failure if there
-        is one. What follows for the run is `Meters.settle`'s. `more_forks` (a build's verification forks)
-        join the run in the same
-        transaction, their grants from the pool; Conflict(pool_exhausted) if it has not as much, then nothing is done.
-        They do not join where the fork is asked to stop: it ends for that.
+        intent decides, not the caller's copy of it. Commands that have not ended are LOST, with the failure if there is
+        one. What follows for the run is `Meters.settle`'s. `more_forks` (a build's verification forks) join the run in
+        the same transaction, their grants from the pool; Conflict(pool_exhausted) if it has not as much, then nothing
+        is done. They do not join where the fork is asked to stop: it ends for that.
         """
         ...
 

@@ -26,9 +26,8 @@ class Workers(Protocol):
         ...
 
     def claims(self) -> frozenset[str]:
-        """Of all processes that have a row: every other claim is of one that ended. A process that has been
-        silent for a
-        day has none any more: its host went for good, and nobody is left there to say so.
+        """Of all processes that have a row: every other claim is of one that ended. A process that has been silent for
+        a day has none any more: its host went for good, and nobody is left there to say so.
         """
         ...
 

@@ -189,9 +189,8 @@ class Guest(Protocol):
     def probe(self, name: str, marker: str, exit_code: int, timeout_s: float) -> Probe:
         """Run the tools disk's static `probe` in the image's root, over the command channel; leave no trace there.
 
-        It writes and reads back `/.promigence-marker-<marker>` on the root disk, lists markers of others,
-        removes its own,
-        reads the root disk's recorded id and the network interfaces, tries a target that is never allowed
+        It writes and reads back `/.promigence-marker-<marker>` on the root disk, lists markers of others, removes its
+        own, reads the root disk's recorded id and the network interfaces, tries a target that is never allowed
         (192.0.2.1:9 directly, and by the proxy if there is one), and ends with `exit_code`.
         """
         ...
@@ -205,9 +204,8 @@ class Guest(Protocol):
         ...
 
     def end(self, name: str, exec_id: str, wait_s: float = 0.0) -> CommandEnd | None:
-        """How a command ended, or None if it runs still after `wait_s`. Reads the guest's journal if this
-        process did not
-        hear the end itself. Raises EnvironmentFault(exec_not_started) for an id that the guest does not know."""
+        """How a command ended, or None if it runs still after `wait_s`. Reads the guest's journal if this process did
+        not hear the end itself. Raises EnvironmentFault(exec_not_started) for an id that the guest does not know."""
         ...
 
     def output(self, name: str, exec_id: str, stream: str, start: int, limit_bytes: int) -> bytes:

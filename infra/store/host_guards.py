@@ -1,9 +1,8 @@
 """What holds of a host's writes that no privilege and no policy can say: the row before beside the row
 after, and money.
 
-Each is a trigger that fires for hosts' logins alone. It runs with the owner's rights, for it looks at rows
-that the host
-does not see; it takes no argument, names every table by its schema, and nobody can call it otherwise.
+Each is a trigger that fires for hosts' logins alone. It runs with the owner's rights, for it looks at rows that the
+host does not see; it takes no argument, names every table by its schema, and nobody can call it otherwise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a host's own login may do with each table, and why: everything else is the control plane's alone.
 
-Every table has an entry, also where that is nothing. `ME` is the host that the session's login names. Of
-what depends on
-a row as it was and as it becomes, or on rows that the host does not see, `host_guards.py` has the rules.
+Every table has an entry, also where that is nothing. `ME` is the host that the session's login names. Of what depends
+on a row as it was and as it becomes, or on rows that the host does not see, `host_guards.py` has the rules.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.domain.account import Scope
-from app.errors import NotFound
+from app.errors import BadRequest, NotFound
 from infra import wiring
 from infra.settings import load
 from tests import builders as a
@@ -51,6 +51,17 @@ def test_a_key_is_made_with_all_scopes_or_those_that_are_named(stack: Path) -> N
         assert (caller.project_id, set(caller.scopes)) == ("lab", {Scope.READ, Scope.RUN})
     assert narrow["expires_at"] is not None
     assert run(stack, "keys", "create", "x", "--scope", "all").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101, "a\nb"])
+def test_a_name_that_is_none_makes_no_key(stack: Path, name: str) -> None:
+    assert isinstance(run(stack, "keys", "create", name).exception, BadRequest)
+    assert told(stack, "keys", "list") == []
+
+
+def test_a_key_ends_within_ten_years_if_it_ends(stack: Path) -> None:
+    assert run(stack, "keys", "create", "x", "--expires", "3651").exit_code == 2
+    assert run(stack, "keys", "create", "x", "--expires", "3650").exit_code == 0
 
 
 def test_keys_are_listed_with_their_use_and_what_they_are_hashed_with(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
 import pytest
 
+from app.errors import NotFound
 from infra.stack.process import Process
-from workers.stack.upgrade import Outlook, PartRelease, with_flower
+from workers.stack.upgrade import Outlook, PartRelease, check, upgrade, with_flower
 from workers.upgrade import shown, words
 
 API = PartRelease("api", 1, "1.0", current=True)
@@ -48,6 +53,16 @@ def test_it_is_told_in_words() -> None:
 
 def test_each_step_is_a_line() -> None:
     assert words("draining", {"machines": {"7": 2}}) == "draining: machines 2 of process 7"
-    assert words("migrated", {"revisions": []}) == "migrated: revisions none"
+    assert words("migrated", {"revisions": []}) == "the schema is of this release already"
+    assert words("migrated", {"revisions": ["0018"]}) == "migrated: revisions 0018"
     assert words("restarted", {"part": "api", "pid": 7}) == "restarted: part api, pid 7"
     assert words("worker_started", {}) == "worker started"
+
+
+@pytest.mark.parametrize("look", [check, partial(upgrade, say=lambda *_: None)])
+def test_where_no_stack_is_there_is_nothing_to_upgrade(
+    look: Callable[[Path], Outlook], tmp_path: Path
+) -> None:
+    with pytest.raises(NotFound, match="there is no stack in"):
+        look(tmp_path / "none")
+    assert not list(tmp_path.iterdir())

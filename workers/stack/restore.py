@@ -41,9 +41,8 @@ class Restored:
 def restored(directory: Path, *, copy: bool = False, force: bool = False) -> Restored:
     """Begin an epoch; with `copy` of a deployment of its own. A database of an earlier release is migrated first.
 
-    Raises Conflict(control_plane_runs) naming who runs, Conflict(nothing_restored) where nothing shows that
-    the database
-    went back, unless it is forced; Unavailable.
+    Raises Conflict(control_plane_runs) naming who runs, Conflict(nothing_restored) where nothing shows that the
+    database went back, unless it is forced; Unavailable.
     """
     settings = load(directory)
     needs_stack(directory)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.worker import Worker
-from app.errors import Conflict, Unavailable
+from app.errors import Conflict, NotFound, Unavailable
 from app.ports import Ports
 from infra import wiring
 from infra.release import release
@@ -25,6 +25,7 @@ from infra.settings import Settings, load
 from infra.stack.process import Process, stop
 from infra.stack.records import Identity, Places, read_identity, read_processes
 from infra.store.migrate import Schema, known_revision, refuse_unknown
+from workers.command import needs_stack
 from workers.noted import noted
 from workers.probes import wait_until_well
 from workers.stack.standing import refuse_gone_back
@@ -70,9 +71,10 @@ class Outlook:
 
 
 def check(directory: Path) -> Outlook:
-    """Look, and change nothing. Raises what `upgrade` would refuse to begin with: Conflict(stack_without_supervisor,
-    schema_behind, database_went_back), PromigenceError(unknown_schema), Unavailable.
+    """Look, and change nothing. Raises what `upgrade` would refuse to begin with: NotFound(no_stack),
+    Conflict(stack_without_supervisor, schema_behind, database_went_back), PromigenceError(unknown_schema), Unavailable.
     """
+    needs_stack(directory)
     settings = load(directory)
     places = places_of(directory)
     identity = read_identity(places)
@@ -99,9 +101,8 @@ def upgrade(directory: Path, say: Say, *, wait: bool = True, everything: bool = 
     """Migrate, start every part of this stack anew that is of another release, and let the workers of this host drain;
     how it stands then. With `everything` parts of this release are started anew too.
 
-    Without `wait` it returns when a new worker is there, while the old one goes on with what it holds.
-    Raises as `check`
-    does, Conflict(upgrade_runs), Unavailable(part_not_ready).
+    Without `wait` it returns when a new worker is there, while the old one goes on with what it holds. Raises as
+    `check` does, Conflict(upgrade_runs), Unavailable(part_not_ready).
     """
     settings, places = load(directory), places_of(directory)
     with _alone(settings.dir):
@@ -280,8 +281,11 @@ def _supervised(identity: Identity) -> bool:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """One upgrade at a time in a directory, by a lock on itself. Raises Conflict(upgrade_runs)."""
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    """One upgrade at a time in a directory, by a lock on itself. Raises Conflict(upgrade_runs), NotFound(no_stack)."""
+    try:
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError as missing:
+        raise NotFound("no_stack", f"there is no stack in {directory}") from missing
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

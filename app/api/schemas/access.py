@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from app.api.schemas.base import Answer, Body, Instant, Storable
-from app.domain.account import Scope
+from app.domain.account import MAX_KEY_DAYS, MAX_KEY_NAME, Scope
 
 DAY_S = 24 * 3600
-MAX_DAYS = 3650
 
-KeyName = Annotated[str, StringConstraints(min_length=1, max_length=100), Storable]
+KeyName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY_NAME), Storable]
 ScopeWord = Literal["read", "run", "build", "admin"]
 
 
@@ -21,7 +20,7 @@ class KeyBody(Body):
 
     name: KeyName
     scopes: Annotated[list[ScopeWord], Field(min_length=1, max_length=4)]
-    expires_days: Annotated[float, Field(gt=0, le=MAX_DAYS)] | None = None
+    expires_days: Annotated[float, Field(gt=0, le=MAX_KEY_DAYS)] | None = None
 
     def given(self) -> tuple[Scope, ...]:
         return tuple(map(Scope, self.scopes))
