@@ -70,7 +70,7 @@ def section() -> str:
             *_idle(),
             "",
             "Beside it: logs (0.50 USD a GiB), what clients download, backups beyond the database's size, a secret",
-            "for each host that runs (0.40 USD a month), and a NAT gateway if you ask for one (0.045 USD an hour).",
+            "for each host that runs (0.40 USD a month), and what goes through endpoints (0.01 USD a GiB; S3's is free).",
             "",
             "**1,000 fork-hours**: USD on hosts that are full, on demand and committed, by the rate card of each",
             "host ([rates](../docs/rates.md)). One that is not full costs the same.",
