@@ -134,14 +134,6 @@ resource "aws_autoscaling_group" "this" {
     }
   }
 
-  # An instance that is to end, by whose hand ever, hears it and drains: `promigence-leave` on it ends it when it is empty.
-  initial_lifecycle_hook {
-    name                 = "drain"
-    lifecycle_transition = "autoscaling:EC2_INSTANCE_TERMINATING"
-    heartbeat_timeout    = var.drain_seconds
-    default_result       = "CONTINUE"
-  }
-
   dynamic "tag" {
     for_each = merge(local.tags, { Name = local.name })
 
@@ -155,4 +147,14 @@ resource "aws_autoscaling_group" "this" {
   lifecycle {
     ignore_changes = [desired_capacity]
   }
+}
+
+# An instance that is to end, by whose hand ever, hears it and drains: `promigence-leave` on it ends it when it is empty. Not
+# the group's own, which AWS takes at its making only; and `destroy` takes this one first, so that the group waits no longer.
+resource "aws_autoscaling_lifecycle_hook" "drain" {
+  name                   = "drain"
+  autoscaling_group_name = aws_autoscaling_group.this.name
+  lifecycle_transition   = "autoscaling:EC2_INSTANCE_TERMINATING"
+  heartbeat_timeout      = var.drain_seconds
+  default_result         = "CONTINUE"
 }

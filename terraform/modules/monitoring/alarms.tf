@@ -113,10 +113,11 @@ resource "aws_cloudwatch_metric_alarm" "billing_stands" {
   threshold           = 60
   period              = 60
   evaluation_periods  = 3
-  treat_missing_data  = "breaching"
-  alarm_actions       = [aws_sns_topic.alarms.arn]
-  ok_actions          = [aws_sns_topic.alarms.arn]
-  tags                = local.tags
+  # Before there are control instances there is nothing to be missed.
+  treat_missing_data = var.load_balancer == null ? "notBreaching" : "breaching"
+  alarm_actions      = [aws_sns_topic.alarms.arn]
+  ok_actions         = [aws_sns_topic.alarms.arn]
+  tags               = local.tags
 }
 
 resource "aws_cloudwatch_metric_alarm" "environments_fail" {

@@ -67,10 +67,11 @@ run "only_the_billing_worker_ends_hosts" {
   }
 
   assert {
-    condition = one([
-      for hook in aws_autoscaling_group.this.initial_lifecycle_hook : hook.heartbeat_timeout
-      if hook.lifecycle_transition == "autoscaling:EC2_INSTANCE_TERMINATING"
-    ]) == 3600
+    condition = (
+      aws_autoscaling_lifecycle_hook.drain.autoscaling_group_name == var.group_name
+      && aws_autoscaling_lifecycle_hook.drain.lifecycle_transition == "autoscaling:EC2_INSTANCE_TERMINATING"
+      && aws_autoscaling_lifecycle_hook.drain.heartbeat_timeout == 3600
+    )
     error_message = "An instance that is to end has no time to drain."
   }
 

@@ -13,6 +13,11 @@ variables {
 
 run "logs_end_and_are_encrypted" {
   assert {
+    condition     = aws_cloudwatch_metric_alarm.billing_stands.treat_missing_data == "notBreaching"
+    error_message = "A deployment that has no image yet is an alarm."
+  }
+
+  assert {
     condition = alltrue([
       for group in aws_cloudwatch_log_group.part : group.retention_in_days == 30 && group.kms_key_id == var.kms_key_arn
     ])
@@ -25,7 +30,11 @@ run "logs_end_and_are_encrypted" {
   }
 }
 
-run "silence_is_an_alarm" {
+run "silence_is_an_alarm_once_there_is_who_should_speak" {
+  variables {
+    load_balancer = { arn_suffix = "app/pmg-trial/0123456789abcdef", target_groups = {} }
+  }
+
   assert {
     condition     = aws_cloudwatch_metric_alarm.billing_stands.treat_missing_data == "breaching"
     error_message = "A billing worker that is not there makes no alarm."
