@@ -18,7 +18,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from app.api.limits import Allowances, Pace
+from app.api.limits import SLOWEST_READ_S, Allowances, Pace
 from app.api.main import create_api
 from app.ports import Ports
 from infra import wiring
@@ -64,15 +64,26 @@ def run(settings: Settings, beside: Beside = nullcontext) -> None:
 
 
 class Patient(H11Protocol):
-    """uvicorn's protocol with an end to its patience: by itself it waits forever for a head that never ends, and for
-    the rest of a body whose answer it has given.
+    """uvicorn's protocol with an end to its patience: by itself it waits forever for a head that never ends, for the
+    rest of a body whose answer it has given, and for the reader of an answer to take any of it.
     """
 
     _waiting: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Whatever the system does not take at once is waited for, and so has an end.
+        transport.set_write_buffer_limits(high=0)
         self._wait()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._watch_no_more()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -84,7 +95,23 @@ class Patient(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
+        self._watch_no_more()
         super().connection_lost(exc)
+
+    def _watch_reader(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(SLOWEST_READ_S, self._need_progress, unread)
+
+    def _need_progress(self, unread: int) -> None:
+        if self.transport.get_write_buffer_size() < unread:
+            self._watch_reader()
+        else:
+            self.transport.abort()
+
+    def _watch_no_more(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     def _wait(self) -> None:
         self._waiting = self.loop.call_later(HEAD_S, self.transport.abort)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from infra import serve
 from infra.serve import HEAD_BYTES, Patient
 
 SOON_S = 0.05
 PATIENCE_S = 10.0
+MUCH = 32 * 1024 * 1024
 ASKED = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
@@ -28,11 +32,23 @@ async def _hello(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"hi"})
 
 
+async def _much(scope: Scope, receive: Receive, send: Send) -> None:
+    """More than any system buffers, in one piece."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": bytes(MUCH)})
+
+
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setattr(serve, "HEAD_S", SOON_S)
+    with served(_hello) as port:
+        yield port
+
+
+@contextmanager
+def served(app: ASGIApp) -> Iterator[int]:
     config = uvicorn.Config(
-        _hello,
+        app,
         port=0,
         http=Patient,
         lifespan="off",
@@ -95,6 +111,39 @@ def test_the_rest_of_a_body_that_was_answered_is_not_waited_for(port: int) -> No
         read_answer(client)
         client.sendall(b"x")
         assert rest(client) == b""
+
+
+@pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
+def test_an_answer_that_nobody_takes_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    lost = threading.Event()
+
+    def noted(protocol: Patient, why: Exception | None) -> None:
+        connection_lost(protocol, why)
+        lost.set()
+
+    connection_lost = Patient.connection_lost
+    monkeypatch.setattr(Patient, "connection_lost", noted)
+    monkeypatch.setattr(serve, "SLOWEST_READ_S", SOON_S)
+    with served(_much) as port, connected(port) as client:
+        client.sendall(ASKED[:-2] + last + b"\r\n")
+        assert lost.wait(PATIENCE_S)
+
+
+def test_one_of_which_something_is_taken_each_time_is_waited_for() -> None:
+    looks: list[Callable[[], None]] = []
+    transport = Mock(get_write_buffer_size=Mock(side_effect=[100, 90, 90, 10, 10, 10]))
+    loop = Mock(call_later=lambda _, call, *args: looks.append(partial(call, *args)))
+    reader = Patient(
+        uvicorn.Config(_hello, lifespan="off", log_config=None), ServerState(), {}, loop
+    )
+    reader.transport = transport
+    reader._watch_reader()
+    for taken in (True, True, False):
+        looks.pop()()
+        assert transport.abort.called is not taken
+    assert looks == []
 
 
 def test_an_endless_head_is_refused_before_it_is_kept(port: int) -> None:
