@@ -134,6 +134,17 @@ def test_the_billing_worker_moves_the_group_that_hosts_are_in(whole: Whole) -> N
     assert f"PROMIGENCE_FLEET={hosts['name']}" in told
 
 
+def test_files_can_be_had_back_for_as_long_as_the_rows_that_name_them(whole: Whole) -> None:
+    (database,) = whole.of("aws_db_instance")
+    (rules,) = whole.of("aws_s3_bucket_lifecycle_configuration")
+    kept = [
+        each["noncurrent_days"]
+        for rule in rules["rule"]
+        for each in rule["noncurrent_version_expiration"]
+    ]
+    assert kept == [database["backup_retention_period"]]
+
+
 def test_connections_suffice_for_every_process(whole: Whole) -> None:
     parameters = whole.one("aws_db_parameter_group", "this")["parameter"]
     (most,) = (int(each["value"]) for each in parameters if each["name"] == "max_connections")

@@ -76,6 +76,8 @@ module "storage" {
   deployment  = var.deployment
   kms_key_arn = module.secrets.kms_key_arn
   deletable   = var.deletable
+  # A database of some days ago names files that have been deleted since.
+  old_version_days = var.backup_days
 }
 
 module "iam" {

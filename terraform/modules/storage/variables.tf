@@ -19,7 +19,7 @@ variable "kms_key_arn" {
 }
 
 variable "old_version_days" {
-  description = "Days after which a version that was written over is deleted. Names of files are written anew each time a file is asked for, so old versions are many and small."
+  description = "Days for which a version that was written over or deleted can be had back: as long as the database's backups reach, or a restored one names files that are gone."
   type        = number
   default     = 1
 
