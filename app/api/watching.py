@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,19 +61,27 @@ class Watchers:
         if self.of_key[key_id] >= self.most_of_key:
             open_at_once = f"a key has {self.most_of_key} streams open at once; close some"
             raise RateLimited("rate_limited", open_at_once, retry_after_seconds=1)
-        return await to_thread.run_sync(read, after, limiter=self.threads)
+        # One that is being opened is one of them: else all that come at once would find room.
+        with self._counted(key_id):
+            return await to_thread.run_sync(read, after, limiter=self.threads)
 
     async def frames(
         self, run_id: str, read: Read, page: Page, key_id: str
     ) -> AsyncGenerator[bytes, None]:
         """That page and all that follows, until the run has ended, or the caller is to come again."""
+        with self._counted(key_id):
+            yield RETRY
+            try:
+                async for frame in self._frames(run_id, read, page):
+                    yield frame
+            except Unavailable:
+                return  # the caller comes again for what it has not seen
+
+    @contextmanager
+    def _counted(self, key_id: str) -> Iterator[None]:
         self.of_key[key_id] += 1
         try:
-            yield RETRY
-            async for frame in self._frames(run_id, read, page):
-                yield frame
-        except Unavailable:
-            return  # the caller comes again for what it has not seen
+            yield
         finally:
             self.of_key[key_id] -= 1
             if not self.of_key[key_id]:

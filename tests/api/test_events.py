@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import anyio
@@ -11,7 +12,7 @@ from anyio import to_thread
 
 from app.api import watching
 from app.api.watching import EventStream, Watchers
-from app.errors import Unavailable
+from app.errors import RateLimited, Unavailable
 from tests.api.world import STEP, Door, raw
 
 SSE = (("accept", "text/event-stream"),)
@@ -126,6 +127,36 @@ def test_more_streams_than_may_be_are_refused(suite: Door) -> None:
         headers={"Accept": "text/event-stream"},
     )
     assert error["retryable"]
+
+
+def test_streams_that_are_opened_at_once_are_counted_before_their_first_page(door: Door) -> None:
+    """Of one key, and of all together."""
+    read = threading.Event()
+
+    def first(_after: int) -> watching.Page:
+        assert read.wait(10)
+        return page_of(1)
+
+    async def open_all(watchers: Watchers) -> list[BaseException]:
+        refused: list[BaseException] = []
+
+        async def open_one(number: int) -> None:
+            try:
+                await watchers.page(first, 0, "key")
+            except (RateLimited, Unavailable) as full:
+                refused.append(full)
+            if number == 4:
+                read.set()
+
+        async with anyio.create_task_group() as group:
+            for number in range(5):
+                group.start_soon(open_one, number)
+        assert watchers.streams == 0
+        return refused
+
+    assert len(anyio.run(open_all, Watchers(door.wakes, most_of_key=2))) == 3
+    read.clear()
+    assert len(anyio.run(open_all, Watchers(door.wakes, most=2))) == 3
 
 
 def test_a_database_that_goes_away_ends_the_stream_and_loses_nothing(door: Door) -> None:
