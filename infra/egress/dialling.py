@@ -151,27 +151,13 @@ class _Line:
 
     def ask(self, target: str) -> socket.socket:
         """Raises RequestRefusedError; _GoneError when the process dies over it."""
-        future: Future[socket.socket | dict[str, Any]] = Future()
-        with self._lock:
-            if not self.is_open:
-                raise _GoneError("it died")
-            number = next(self._numbers)
-            self._waiting[number] = future
+        number, future = self._asked(target)
         try:
-            self._channel.send(json.dumps({"n": number, "target": target}).encode())
             told = future.result(_DIAL_S)
         except TimeoutError as error:
             if self._taken(number) is not None:
-                # It hangs, or what it asks does; what others asked of it is asked of another.
-                self._process.kill()
-                late = f"its proxy did not get through within {_DIAL_S:.0f} s"
-                raise fault(target, 502, "proxy_away", late) from error
+                raise self._late(target) from error
             told = future.result(_GONE_S)
-        except OSError as error:
-            # It is heard of here before its end is: who asks next is to have another.
-            self.is_open = False
-            self._taken(number)
-            raise _GoneError(str(error)) from error
         if isinstance(told, socket.socket):
             return told
         raise _refusal(told, target)
@@ -189,6 +175,46 @@ class _Line:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _asked(self, target: str) -> tuple[int, Future[socket.socket | dict[str, Any]]]:
+        future: Future[socket.socket | dict[str, Any]] = Future()
+        with self._lock:
+            if not self.is_open:
+                raise _GoneError("it died")
+            number = next(self._numbers)
+            self._waiting[number] = future
+        try:
+            self._channel.send(json.dumps({"n": number, "target": target}).encode())
+        except OSError as error:
+            # It is heard of here before its end is: who asks next is to have another.
+            self.is_open = False
+            self._taken(number)
+            raise _GoneError(str(error)) from error
+        return number, future
+
+    def _late(self, target: str) -> RequestRefusedError:
+        """Whose fault it is: the target's (a name whose servers are slow on purpose must not end what others use), or
+        the process's, which is killed: what others asked of it is asked of another.
+        """
+        if self._answers():
+            return fault(
+                target, 504, "timed_out", f"it took more than {_DIAL_S:.0f} s to get there"
+            )
+        self._process.kill()
+        late = f"its proxy did not get through within {_DIAL_S:.0f} s"
+        return fault(target, 502, "proxy_away", late)
+
+    def _answers(self) -> bool:
+        """Whether it still does: of an empty target it says at once that it is none."""
+        try:
+            number, future = self._asked("")
+        except _GoneError:
+            return False
+        with suppress(TimeoutError, _GoneError):
+            future.result(_GONE_S)
+            return True
+        self._taken(number)
+        return False
 
     def _hear(self) -> None:
         why = "it closed its end"

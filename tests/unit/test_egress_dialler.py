@@ -166,10 +166,26 @@ def test_one_that_hangs_is_replaced(
     os.kill(frozen, signal.SIGSTOP)
     with monkeypatch.context() as hurried:
         hurried.setattr("infra.egress.dialling._DIAL_S", 0.1)
+        hurried.setattr("infra.egress.dialling._GONE_S", 0.1)
         assert ask(egress, (where,), connect(where)).startswith(b"HTTP/1.1 502 ")
     assert logged(egress) == [(where, "proxy_away")]
     assert ask(egress, (where,), connect(where) + b"x").endswith(b"\r\n\r\nX")
     assert dialler.pid != frozen
+
+
+def test_a_target_that_takes_too_long_takes_the_way_out_from_nobody(
+    dialler: Dialler, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    egress, before = EgressProxy(dialler.dial), dialler.pid
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        where = f"127.0.0.1:{full.getsockname()[1]}"
+        with closing(dialler.dial(where)), monkeypatch.context() as hurried:
+            hurried.setattr("infra.egress.dialling._DIAL_S", 0.1)
+            assert ask(egress, (where,), connect(where)).startswith(b"HTTP/1.1 504 ")
+    assert logged(egress) == [(where, "timed_out")]
+    other = f"127.0.0.1:{target.port}"
+    assert ask(egress, (other,), connect(other) + b"x").endswith(b"\r\n\r\nX")
+    assert dialler.pid == before
 
 
 def test_a_stopping_host_does_not_take_the_way_out_from_a_worker_that_drains(
