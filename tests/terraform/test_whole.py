@@ -8,9 +8,11 @@ import re
 import subprocess
 from urllib.parse import parse_qs, urlsplit
 
+from app.api.schemas.base import MAX_WAIT_S
 from docs.costs import Sizes, sizes
 from infra.aws.cache_users import MOST_IN_GROUP
 from infra.queue.rules import of_control, of_flower
+from infra.serve import KEEP_ALIVE_S
 from infra.store.engine import POOL_OVERFLOW, POOL_SIZE
 from tests.terraform.folders import ROOT
 from tests.terraform.whole import Whole
@@ -132,6 +134,11 @@ def test_the_billing_worker_moves_the_group_that_hosts_are_in(whole: Whole) -> N
     ]
     told = base64.b64decode(template["user_data"]).decode().splitlines()
     assert f"PROMIGENCE_FLEET={hosts['name']}" in told
+
+
+def test_the_load_balancer_outwaits_a_poll_and_is_outwaited_by_the_api(whole: Whole) -> None:
+    (balancer,) = whole.of("aws_lb")
+    assert 2 * MAX_WAIT_S < balancer["idle_timeout"] < KEEP_ALIVE_S
 
 
 def test_files_can_be_had_back_for_as_long_as_the_rows_that_name_them(whole: Whole) -> None:

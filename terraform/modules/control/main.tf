@@ -153,8 +153,9 @@ resource "aws_lb" "this" {
   security_groups            = [var.load_balancer_security_group_id]
   drop_invalid_header_fields = true
   enable_deletion_protection = var.deletion_protection
-  # A long poll of the API lasts 25 s, a stream of events says something every few.
-  idle_timeout = 120
+  # A long poll of the API lasts 25 s, a stream of events says something every few. Less than the API keeps a connection
+  # (75 s): one that it closes as a request comes is a 502.
+  idle_timeout = 60
   tags         = local.tags
 }
 
