@@ -142,7 +142,8 @@ def _entry(request: Request, action: str) -> Entry:
         project_id=caller.project_id,
         target=named("/".join(path)) if path else None,
         request_id=request.state.request_id,
-        client=None if request.client is None else request.client.host,
+        # A balancer's word for it, where the server believes one: of any length.
+        client=None if request.client is None else named(request.client.host),
     )
 
 

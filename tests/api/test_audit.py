@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from app.api.trail import Refusals
 from app.domain.account import Scope
-from app.domain.audit import Entry, Sought
+from app.domain.audit import MAX_TARGET_CHARS, Entry, Sought
 from app.errors import NotFound, PromigenceError, Unavailable
 from tests.api.places import ROUTES
 from tests.api.test_keys import as_key
@@ -39,6 +40,13 @@ def test_a_change_says_who_what_and_what_came_of_it(suite: Door) -> None:
     assert cancelled["request_id"] == answer.headers["x-request-id"]
     assert {started["actor"], cancelled["actor"]} == {own_key(suite)}
     assert (cancelled["outcome"], cancelled["client"]) == ("done", "testclient")
+
+
+def test_a_balancers_word_for_who_calls_is_kept_short(suite: Door) -> None:
+    behind = TestClient(suite.api, headers=dict(suite.client.headers), client=("x" * 9000, 0))
+    assert behind.post("/v1/runs/none/cancel").status_code == 404
+    (entry,) = suite.get("/v1/audit", limit=1)["entries"]
+    assert entry["client"] == "x" * MAX_TARGET_CHARS
 
 
 def test_what_is_refused_is_in_it_and_what_only_reads_is_not(suite: Door) -> None:
