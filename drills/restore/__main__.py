@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from demo.stack import SERVER
 from drills import postgres
@@ -31,29 +31,14 @@ from drills.rehearsal import redis
 from drills.restore import backup
 from drills.rig import smallest
 from drills.rows import account_of, unfinished
+from drills.story import STEP_S, Found, ready, states, step, until, written_env
 from infra.qemu import keeper
 from infra.qemu.home import Home
 from promigence import Promigence, PromigenceError
 
 PLACE = Path("/var/tmp")  # noqa: S108 - a directory of its own is made there; a socket's path must be short
 SNAPSHOT, LATER = "restored", "later"
-STEP_S, COMMAND_S = 240.0, 240
-LOOK_S = 0.3
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Seen:
-    """What came of it: figures, and everything that was not as it should be."""
-
-    figures: dict[str, Any] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def expect(self, what: str, seen: object, wanted: object) -> None:
-        self.figures[what.replace(" ", "_")] = seen
-        if seen != wanted:
-            self.wrong.append(f"{what}: {seen!r} instead of {wanted!r}")
+COMMAND_S = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +74,7 @@ class Deployment:
 
     def client(self) -> Promigence:
         """Of the control plane as it is up now."""
-        lines = (self.control.directory / "env").read_text().splitlines()
-        env = {name: "".join(shlex.split(of)) for name, _, of in (s.partition("=") for s in lines)}
+        env = written_env(self.control.directory)
         return Promigence(api_key=env["PROMIGENCE_API_KEY"], base_url=env["PROMIGENCE_BASE_URL"])
 
     def machines(self) -> frozenset[str]:
@@ -104,7 +88,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="drills.restore", description="a restore under work")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     given = parser.parse_args()
-    began_s, seen = time.monotonic(), Seen()
+    began_s, seen = time.monotonic(), Found()
     place = Path(tempfile.mkdtemp(prefix="promigence-restore-", dir=PLACE))
     place.chmod(0o711)
     try:
@@ -115,11 +99,8 @@ def main() -> int:
     except (PromigenceError, TimeoutError) as failed:
         seen.wrong.append(f"{type(failed).__name__}: {failed}")
     seen.figures["seconds"] = round(time.monotonic() - began_s, 1)
-    for wrong in seen.wrong:
-        print(wrong, file=sys.stderr)
-    print(json.dumps({**seen.figures, "wrong": seen.wrong}, indent=None if given.json else 2))
+    seen.tell(place, as_json=given.json)
     if seen.wrong:
-        print(f"logs: {place}", file=sys.stderr)
         return 1
     shutil.rmtree(place)
     return 0
@@ -146,21 +127,21 @@ def _deployed(place: Path) -> Iterator[Deployment]:
         yield Deployment(control, host, database)
 
 
-def _drill(deployment: Deployment, taken: Path, seen: Seen) -> None:
+def _drill(deployment: Deployment, taken: Path, seen: Found) -> None:
     with deployment.client() as client:
         client.snapshots.build(smallest(SNAPSHOT), timeout=STEP_S)
         before = _running(client, {"sh": "sleep 900"})
         held = _held(client)
         backup.take(deployment.database, taken)
         after = _running(client, {"sh": "sleep 900"})
-        seen.expect("a step after the backup", _step(client), 2)
+        seen.expect("a step after the backup", step(client, SNAPSHOT)[0], 2)
         client.snapshots.build(smallest(LATER), timeout=STEP_S)
         live = deployment.machines()
         seen.expect("machines before", len(live), 3)
     began_s = time.monotonic()
     backup.put_back(deployment.database, taken)
-    _until(lambda: "database_went_back" in deployment.host.log("worker"), "the host's notice")
-    _until(lambda: "database_went_back" in deployment.control.log("billing"), "billing's notice")
+    until(lambda: "database_went_back" in deployment.host.log("worker"), "the host's notice")
+    until(lambda: "database_went_back" in deployment.control.log("billing"), "billing's notice")
     seen.figures["noticed_s"] = round(time.monotonic() - began_s, 1)
     seen.expect("machines while nobody has said so", deployment.machines() == live, True)
     hosts = json.loads(deployment.control.run("hosts", "--json").stdout)
@@ -169,13 +150,13 @@ def _drill(deployment: Deployment, taken: Path, seen: Seen) -> None:
     found = {each["kind"] for each in json.loads(doctor.stdout)["findings"]}
     seen.expect("doctor says so", "database_went_back" in found, True)
     _say_so(deployment, seen)
-    _until(lambda: not deployment.machines() & live, "the machines of the older epoch to be gone")
+    until(lambda: not deployment.machines() & live, "the machines of the older epoch to be gone")
     seen.figures["ended_s"] = round(time.monotonic() - began_s, 1)
     with deployment.client() as client:
         _judge(deployment, client, before, held, after, seen)
 
 
-def _say_so(deployment: Deployment, seen: Seen) -> None:
+def _say_so(deployment: Deployment, seen: Found) -> None:
     """By the runbook; and first too early."""
     early = deployment.control.run("restored", check=False)
     seen.expect("refused while it runs", "control_plane_runs" in early.stderr, True)
@@ -188,7 +169,7 @@ def _say_so(deployment: Deployment, seen: Seen) -> None:
 
 
 def _judge(
-    deployment: Deployment, client: Promigence, before: str, held: str, after: str, seen: Seen
+    deployment: Deployment, client: Promigence, before: str, held: str, after: str, seen: Found
 ) -> None:
     report = client.runs.wait(before, timeout=STEP_S)
     (fork,) = report["forks"]
@@ -196,18 +177,18 @@ def _judge(
     seen.expect("the command from before", fork["outcome"], "env_failed")
     evidence = failure.get("evidence", {})
     seen.expect("its evidence", evidence.get("epoch"), seen.figures["epoch"])
-    ready = _until(lambda: _ready(client, held), "the held fork on another machine")
-    said = client.forks.exec(ready, {"sh": "echo here"})["stdout"]
+    again = until(lambda: ready(client, held), "the held fork on another machine")
+    said = client.forks.exec(again, {"sh": "echo here"})["stdout"]
     seen.expect("the held fork on another machine", said, "here\n")
     seen.expect("its machines", len(_attempts(deployment, held)), 2)
-    client.forks.release(ready, passed=True)
+    client.forks.release(again, passed=True)
     client.runs.wait(held, timeout=STEP_S)
     seen.expect("a run from after the backup is lost", _is_known(client, after), False)
-    seen.expect("a step of the new epoch", _step(client), 2)
+    seen.expect("a step of the new epoch", step(client, SNAPSHOT)[0], 2)
     for run_id in (before, held):
         books = account_of(deployment.database, run_id)
         seen.wrong += [*wrong_sums(books), *wrong_charges(books)]
-    _until(lambda: not unfinished(deployment.database), "rows that are final")
+    until(lambda: not unfinished(deployment.database), "rows that are final")
     stored = {
         row["bundle_id"] for row in deployment.database.rows("SELECT bundle_id FROM snapshot")
     }
@@ -217,34 +198,18 @@ def _judge(
 
 def _running(client: Promigence, command: Any) -> str:
     run = client.runs.start(SNAPSHOT, count=1, spend_cap=5.0, exec=command, verify_each=False)
-    _until(lambda: _states(client, run["run_id"]) == ["running"], "a command that runs")
+    until(lambda: states(client, run["run_id"]) == ["running"], "a command that runs")
     return str(run["run_id"])
 
 
 def _held(client: Promigence) -> str:
     run = client.runs.start(SNAPSHOT, count=1, spend_cap=5.0, hold_seconds=900, verify_each=False)
-    _until(lambda: _ready(client, run["run_id"]), "a held fork")
+    until(lambda: ready(client, run["run_id"]), "a held fork")
     return str(run["run_id"])
-
-
-def _step(client: Promigence) -> int:
-    run = client.runs.start(
-        SNAPSHOT, count=2, spend_cap=1.0, exec={"sh": "exit 0"}, verify_each=False
-    )
-    return client.runs.wait(run["run_id"], timeout=STEP_S)["totals"]["passed"]
 
 
 def _attempts(deployment: Deployment, run_id: str) -> list[dict[str, Any]]:
     return deployment.database.rows("SELECT attempt_id FROM attempt WHERE run_id = %s", run_id)
-
-
-def _states(client: Promigence, run_id: str) -> list[str]:
-    return [str(fork["state"]) for fork in client.runs.forks(run_id)]
-
-
-def _ready(client: Promigence, run_id: str) -> str | None:
-    (fork,) = client.runs.forks(run_id)
-    return fork["fork_id"] if fork["state"] == "ready" else None
 
 
 def _is_known(client: Promigence, run_id: str) -> bool:
@@ -257,16 +222,6 @@ def _is_known(client: Promigence, run_id: str) -> bool:
 
 def _lives(home: Path) -> bool:
     return keeper.keeper_lives(Home(home))
-
-
-def _until(look: Callable[[], T | None], what: str, within_s: float = STEP_S) -> T:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        found = look()
-        if found:
-            return found
-        time.sleep(LOOK_S)
-    raise TimeoutError(f"waited for {what}")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 
     python -m drills.upgrade [--minutes N] [--quick] [--old COMMIT] [--json]
 
-Exit status 0 when the command ended once and passed with all that it printed, a held fork was served
-throughout, the old
-release worked on the new schema (also started anew), steps ran before and after, and the API was away no longer than
-`AWAY_S`; else 1, and the stack's logs are kept.
+Exit status 0 when the command ended once and passed with all that it printed, a held fork was served throughout, the
+old release worked on the new schema (also started anew), steps ran before and after, and the API was away no longer
+than `AWAY_S`; else 1, and the stack's logs are kept.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from drills import postgres
 from drills.books import wrong_charges, wrong_report, wrong_sums
 from drills.postgres import Postgres
 from drills.rig import smallest
 from drills.rows import account_of
+from drills.story import STEP_S, Found, ready, states, step, until, written_env
 from drills.upgrade.installation import Installation, NoReleaseError, before, made
 from drills.upgrade.watch import polling, serving
 from infra.stack.process import Process
@@ -40,22 +40,6 @@ PLACE = Path("/var/tmp")  # noqa: S108 - a directory of its own is made there; a
 SNAPSHOT = "upgraded"
 QUICK_MINUTES = 0.75
 AWAY_S = 30.0
-STEP_S = 240.0
-LOOK_S = 0.2
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Seen:
-    """What came of it: figures, and everything that was not as it should be."""
-
-    figures: dict[str, Any] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def expect(self, what: str, seen: object, wanted: object) -> None:
-        if seen != wanted:
-            self.wrong.append(f"{what}: {seen!r} instead of {wanted!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +68,7 @@ def main() -> int:
     place = Path(tempfile.mkdtemp(prefix="promigence-upgrade-", dir=PLACE))
     # Processes of other users, such as a machine's, pass through to the code that is installed there.
     place.chmod(0o711)
-    seen = Seen()
+    seen = Found()
     try:
         installation = made(place / "installed", given.old or before())
         with _old_stack(installation, place / "stack") as stage:
@@ -96,11 +80,8 @@ def main() -> int:
     except subprocess.CalledProcessError as failed:
         seen.wrong.append(f"{shlex.join(failed.cmd)}: {failed.stderr}")
     seen.figures["seconds"] = round(time.monotonic() - began_s, 1)
-    for wrong in seen.wrong:
-        print(wrong, file=sys.stderr)
-    print(json.dumps({**seen.figures, "wrong": seen.wrong}, indent=None if given.json else 2))
+    seen.tell(place, as_json=given.json)
     if seen.wrong:
-        print(f"logs: {place}", file=sys.stderr)
         return 1
     shutil.rmtree(place)
     return 0
@@ -132,10 +113,7 @@ def _old_stack(installation: Installation, directory: Path) -> Iterator[Stage]:
         }
         try:
             installation.run("up", "--dir", str(directory), environment=told)
-            lines = (directory / "env").read_text().splitlines()
-            env = {
-                name: "".join(shlex.split(of)) for name, _, of in (s.partition("=") for s in lines)
-            }
+            env = written_env(directory)
             url, key = env["PROMIGENCE_BASE_URL"], env["PROMIGENCE_API_KEY"]
             with Promigence(api_key=key, base_url=url) as client:
                 yield Stage(installation, directory, database, client, url, key)
@@ -143,7 +121,7 @@ def _old_stack(installation: Installation, directory: Path) -> Iterator[Stage]:
             installation.run("down", "--dir", str(directory))
 
 
-def _drill(stage: Stage, minutes: float, seen: Seen) -> None:
+def _drill(stage: Stage, minutes: float, seen: Found) -> None:
     client, count = stage.client, int(minutes * 60)
     client.snapshots.build(smallest(SNAPSHOT), timeout=STEP_S)
     lines = f"n=0; while [ $n -lt {count} ]; do printf '%03d\\n' $n; n=$((n+1)); sleep 1; done"
@@ -151,14 +129,14 @@ def _drill(stage: Stage, minutes: float, seen: Seen) -> None:
         SNAPSHOT, count=1, spend_cap=5.0, exec={"sh": lines, "timeout_seconds": count * 3 + 60}
     )
     held = client.runs.start(SNAPSHOT, count=1, spend_cap=5.0, hold_seconds=count * 3 + 600)
-    fork_id = _until(lambda: _ready(client, held["run_id"]), "a held fork", STEP_S)
-    _until(lambda: _states(client, long["run_id"]) == ["running"], "the long command", STEP_S)
+    fork_id = until(lambda: ready(client, held["run_id"]), "a held fork")
+    until(lambda: states(client, long["run_id"]) == ["running"], "the long command")
     with polling(stage.base_url, stage.key) as away, serving(client, fork_id) as told:
         _old_on_new_schema(stage, seen)
         quiet_s = away.longest_s
         upgrading = _begin_upgrade(stage)
-        _until(lambda: _drains(stage), "a worker that drains", STEP_S)
-        after = _step(client)
+        until(lambda: _drains(stage), "a worker that drains")
+        after = step(client, SNAPSHOT)
         seen.expect("a step while the old worker drains", after[0], 2)
         seen.figures["new_worker_took_it"] = not set(stage.claims(after[1])) & set(
             stage.claims(long["run_id"])
@@ -181,7 +159,7 @@ def _drill(stage: Stage, minutes: float, seen: Seen) -> None:
     seen.wrong += told.wrong
     if away.longest_s > AWAY_S:
         seen.wrong.append(f"the API was away for {away.longest_s:.1f} s")
-    last = _step(client)
+    last = step(client, SNAPSHOT)
     seen.expect("a step on the new release alone", last[0], 2)
     runs = (long["run_id"], held["run_id"], after[1], last[1])
     seen.wrong += [broken for run_id in runs for broken in _broken_laws(stage, run_id)]
@@ -189,17 +167,17 @@ def _drill(stage: Stage, minutes: float, seen: Seen) -> None:
     seen.expect("what is left to do", "nothing is left to do" in left, True)
 
 
-def _old_on_new_schema(stage: Stage, seen: Seen) -> None:
+def _old_on_new_schema(stage: Stage, seen: Found) -> None:
     """The newer release migrates; the older one works on, and its API starts anew."""
     began_s = time.monotonic()
     stage.installation.run("migrate", "--dir", str(stage.directory), release="new")
     seen.figures["migrate_s"] = round(time.monotonic() - began_s, 1)
-    seen.expect("a step of the old release on the new schema", _step(stage.client)[0], 2)
+    seen.expect("a step of the old release on the new schema", step(stage.client, SNAPSHOT)[0], 2)
     api = stage.part("api")
     assert api is not None
     api.signal(signal.SIGKILL)
-    _until(lambda: stage.part("api") not in (None, api), "the old API started anew", STEP_S)
-    seen.expect("a step by an old API that was started on it", _step(stage.client)[0], 2)
+    until(lambda: stage.part("api") not in (None, api), "the old API started anew")
+    seen.expect("a step by an old API that was started on it", step(stage.client, SNAPSHOT)[0], 2)
 
 
 def _begin_upgrade(stage: Stage) -> subprocess.Popen[str]:
@@ -208,7 +186,7 @@ def _begin_upgrade(stage: Stage) -> subprocess.Popen[str]:
     return stage.installation.begin(*words)
 
 
-def _end_upgrade(upgrading: subprocess.Popen[str], seen: Seen) -> list[dict[str, Any]]:
+def _end_upgrade(upgrading: subprocess.Popen[str], seen: Found) -> list[dict[str, Any]]:
     out, err = upgrading.communicate(timeout=STEP_S)
     seen.expect("the upgrade's exit status", (upgrading.returncode, err), (0, ""))
     told = [json.loads(line) for line in out.splitlines()]
@@ -220,14 +198,6 @@ def _drains(stage: Stage) -> bool:
     return [row["draining"] for row in found] == [True, False]
 
 
-def _step(client: Promigence) -> tuple[int, str]:
-    run = client.runs.start(
-        SNAPSHOT, count=2, spend_cap=1.0, exec={"sh": "exit 0"}, verify_each=False
-    )
-    report = client.runs.wait(run["run_id"], timeout=STEP_S)
-    return report["totals"]["passed"], run["run_id"]
-
-
 def _broken_laws(stage: Stage, run_id: str) -> Iterator[str]:
     books = account_of(stage.database, run_id)
     yield from wrong_sums(books)
@@ -235,31 +205,12 @@ def _broken_laws(stage: Stage, run_id: str) -> Iterator[str]:
     yield from wrong_report(stage.client.runs.report(run_id), books)
 
 
-def _judge_long(fork: Any, count: int, seen: Seen) -> None:
+def _judge_long(fork: Any, count: int, seen: Found) -> None:
     whole = "".join(f"{n:03d}\n" for n in range(count))
     seen.expect("the long command's outcome", fork["outcome"], "passed")
     seen.expect("its attempts", fork["attempts"], 1)
     seen.expect("whether all that it printed is there", fork["stdout_tail"] == whole, True)
     seen.figures["command_s"] = round(fork["seconds"], 1)
-
-
-def _ready(client: Promigence, run_id: str) -> str | None:
-    (fork,) = client.runs.forks(run_id)
-    return fork["fork_id"] if fork["state"] == "ready" else None
-
-
-def _states(client: Promigence, run_id: str) -> list[str]:
-    return [str(fork["state"]) for fork in client.runs.forks(run_id)]
-
-
-def _until(look: Callable[[], T | None], what: str, within_s: float) -> T:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        found = look()
-        if found:
-            return found
-        time.sleep(LOOK_S)
-    raise TimeoutError(f"waited for {what}")
 
 
 if __name__ == "__main__":
