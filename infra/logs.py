@@ -12,9 +12,13 @@ import sys
 import threading
 from collections.abc import Iterable
 from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 BLANK = "(not logged)"
 # Values under these names never reach a log, whoever passes them.
@@ -23,6 +27,7 @@ _SECRET_WORDS = ("secret", "password", "token", "api_key", "authorization")
 _SHORTEST_SECRET = 6
 # A string of a guest's, or a trace, is cut in the middle: its ends say most.
 _LONGEST_CHARS = 8192
+_OF_LOGS = "promigence.logs"
 # Each of them reads on for a bounded way: what a guest says must not keep a log busy.
 _LOOKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"pmg_[A-Za-z0-9]{8,}"), BLANK),
@@ -61,7 +66,7 @@ def configure(level: str, secrets: Iterable[str] = ()) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Writing(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -84,6 +89,17 @@ def configure(level: str, secrets: Iterable[str] = ()) -> None:
     logging.captureWarnings(capture=True)
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
+    sys.unraisablehook = _uncaught_where_none_may_be
+
+
+class _Writing(logging.StreamHandler[TextIO]):
+    """By itself it writes a record that cannot be made text as it is: on many lines, with all that was to be in it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        if record.name == _OF_LOGS or isinstance(sys.exc_info()[1], OSError):
+            return  # there is nowhere to tell it
+        where = f"{record.pathname}:{record.lineno}"
+        logging.getLogger(_OF_LOGS).error("a record of %s is no text: %s", record.name, where)
 
 
 class Seldom(logging.Filter):
@@ -150,4 +166,14 @@ def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
     name = args.thread.name if args.thread is not None else "?"
     logging.getLogger("promigence").critical(
         "uncaught in thread %s", name, exc_info=(args.exc_type, error, args.exc_traceback)
+    )
+
+
+def _uncaught_where_none_may_be(args: UnraisableHookArgs) -> None:
+    """In a finalizer, or while the interpreter ends."""
+    error = args.exc_value or args.exc_type()
+    logging.getLogger("promigence").critical(
+        "uncaught in %s",
+        type(args.object).__name__,
+        exc_info=(type(error), error, args.exc_traceback),
     )

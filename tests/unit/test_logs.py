@@ -31,6 +31,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     out = io.StringIO()
     root = logging.getLogger()
     before = (root.handlers[:], root.level, sys.excepthook, threading.excepthook)
+    unraisable = sys.unraisablehook
     monkeypatch.setattr(sys, "stderr", out)
     config = structlog.get_config()
     logs.configure("info", [SECRET, "x"])
@@ -40,6 +41,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     logging.getLogger("uvicorn.error").filters.clear()
     root.handlers[:], root.level = before[0], before[1]
     sys.excepthook, threading.excepthook = before[2], before[3]
+    sys.unraisablehook = unraisable
 
 
 def lines(out: io.StringIO) -> list[dict[str, Any]]:
@@ -209,3 +211,32 @@ def test_the_secrets_of_the_settings_are_known_in_every_spelling() -> None:
         "thekeysecret",
     }
     assert "" not in settings.secret_values()
+
+
+def test_a_record_that_is_no_text_is_told_of_without_what_was_in_it(written: io.StringIO) -> None:
+    class Untold:
+        def __repr__(self) -> str:
+            raise ValueError(SECRET)
+
+    # pytest's own handlers break off a test for such a record.
+    del logging.getLogger().handlers[1:]
+    logging.getLogger("library").warning("%d of them", f"{SECRET}\nforged")
+    structlog.get_logger("ours").warning("event", about=Untold())
+    said = lines(written)
+    assert [line["event"].split(":")[0] for line in said] == [
+        "a record of library is no text",
+        "a record of ours is no text",
+    ]
+    assert SECRET not in written.getvalue()
+
+
+def test_what_a_finalizer_ends_by_is_a_line_without_secrets(written: io.StringIO) -> None:
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError(SECRET)
+
+    Broken()
+    (line,) = lines(written)
+    assert line["level"] == "critical"
+    assert f"ValueError: {BLANK}" in line["exception"]
+    assert SECRET not in written.getvalue()
