@@ -13,6 +13,7 @@ from docs.costs import Sizes, sizes
 from infra.aws.cache_users import MOST_IN_GROUP
 from infra.queue.rules import of_control, of_flower
 from infra.serve import KEEP_ALIVE_S
+from infra.settings import Settings
 from infra.store.engine import POOL_OVERFLOW, POOL_SIZE
 from tests.terraform.folders import ROOT
 from tests.terraform.whole import Whole
@@ -134,6 +135,17 @@ def test_the_billing_worker_moves_the_group_that_hosts_are_in(whole: Whole) -> N
     ]
     told = base64.b64decode(template["user_data"]).decode().splitlines()
     assert f"PROMIGENCE_FLEET={hosts['name']}" in told
+
+
+def test_instances_are_told_settings_that_there_are(whole: Whole) -> None:
+    """One that is misspelt would be passed over in silence."""
+    told = [
+        base64.b64decode(each["user_data"]).decode() for each in whole.of("aws_launch_template")
+    ]
+    for script in told:
+        names = re.findall(r"^PROMIGENCE_(\w+)=", script, re.MULTILINE)
+        assert len(names) > 5
+        assert {name.lower() for name in names} <= Settings.model_fields.keys()
 
 
 def test_the_load_balancer_outwaits_a_poll_and_is_outwaited_by_the_api(whole: Whole) -> None:
