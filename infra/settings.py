@@ -13,11 +13,12 @@ import os
 import re
 import socket
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -55,6 +56,7 @@ _INHERITED = (
 )
 
 Count = Annotated[int, Field(ge=1)]
+Network = Annotated[str, AfterValidator(lambda said: str(ip_network(said)))]
 PartName = Literal["api", "worker", "billing", "flower"]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -166,7 +168,7 @@ class Settings(BaseSettings):
     # Of all clients together; fewer where the process may not have so many files open.
     api_connections: Count = 16_384
     # Load balancers, as addresses or networks, whose X-Forwarded-For says who calls.
-    trusted_proxies: tuple[str, ...] = ()
+    trusted_proxies: tuple[Network, ...] = ()
     flower_host: str = "127.0.0.1"
     flower_port: Port = 5555
     flower_user: str = "promigence"
@@ -214,6 +216,8 @@ class Settings(BaseSettings):
             raise ValueError("redis_user_group needs aws_region and deployment")
         if self.fleet_min > self.fleet_max:
             raise ValueError("fleet_min is above fleet_max")
+        if urlsplit(self.database).scheme not in {"postgresql", "postgresql+psycopg", "sqlite"}:
+            raise ValueError("database_url is postgresql+psycopg://USER:PASSWORD@HOST/DATABASE")
         if self.blobs is not None and self.aws_region is None:
             raise ValueError("blobs=s3://... needs aws_region: a bucket is in one region")
         return self

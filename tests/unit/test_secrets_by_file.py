@@ -26,12 +26,13 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_secret_may_be_a_file(secrets: Path) -> None:
     assert {"database_url", "redis_url", "key_secret", "flower_password", "metrics_token"} <= NAMES
+    said = {name: f"postgresql://the-{name}/0" for name in NAMES}
     for name in NAMES:
-        (secrets / f"promigence_{name}").write_text(f"the {name}")
+        (secrets / f"promigence_{name}").write_text(said[name])
 
     settings = Settings()
 
-    assert {name: _plain(settings, name) for name in NAMES} == {n: f"the {n}" for n in NAMES}
+    assert {name: _plain(settings, name) for name in NAMES} == said
 
 
 def test_the_environment_wins_over_a_file(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,28 @@ def test_a_fleet_is_in_a_region_and_its_bounds_are_in_order() -> None:
     assert Settings(fleet="hosts", aws_region="eu-west-1", fleet_min=2, fleet_max=2).fleet_max == 2
 
 
+@pytest.mark.parametrize(
+    "wrong", ["nonsense", "mysql://u:hunter2@db/p", "postgres://u:hunter2@db/p"]
+)
+def test_a_database_that_the_store_does_not_know_is_told_without_its_password(wrong: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings(database_url=SecretStr(wrong))
+    assert complaint(refused.value).startswith("database_url is postgresql+psycopg://")
+    assert "hunter2" not in complaint(refused.value)
+
+
+def test_who_is_trusted_is_an_address_or_a_network() -> None:
+    proxies = ("10.20.0.0/16", "10.0.0.7", "fd00::/8")
+    assert Settings(trusted_proxies=proxies).trusted_proxies == (
+        "10.20.0.0/16",
+        "10.0.0.7/32",
+        "fd00::/8",
+    )
+    with pytest.raises(ValidationError) as refused:
+        Settings(trusted_proxies=("balancer",))
+    assert "trusted_proxies.0: 'balancer' does not appear to be" in complaint(refused.value)
+
+
 def test_snapshots_on_ebs_are_in_a_region_and_of_a_deployment_that_has_a_name() -> None:
     """Two deployments with one name would take each other's snapshots for leaks: there is none by default."""
     with pytest.raises(ValidationError, match="aws_region"):
