@@ -11,6 +11,7 @@ from app.domain.run import Fork, Run, RunState
 from app.domain.snapshot import Build, BuildError, BuildState, Candidate, LogLine, Snapshot
 from app.errors import Conflict, NotFound
 from infra.store.engine import AnyRow, Database, locked
+from infra.store.readable import readable
 from infra.store.receipts import keep_receipt
 from infra.store.rows import columns_of, noun_of
 from infra.store.runs import insert_run
@@ -117,14 +118,14 @@ class Builds:
 
     def unsettled(self) -> tuple[tuple[Build, str | None], ...]:
         with self._database.read() as at:
-            rows = at.execute(
+            rows = (
                 select(builds, forks.c.host_id)
                 .join(runs, runs.c.run_id == builds.c.run_id)
                 .join(forks, forks.c.fork_id == builds.c.template_fork_id)
                 .where(is_unsettled, runs.c.state == RunState.ENDED)
                 .order_by(builds.c.created_ns, builds.c.build_id)
             )
-            return tuple((_build_of(row), row.host_id) for row in rows)
+            return readable(at, rows, builds.c.build_id, lambda row: (_build_of(row), row.host_id))
 
 
 def _find(at: Connection, *conditions: ColumnElement[bool], lock: bool = False) -> Build | None:

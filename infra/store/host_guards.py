@@ -8,6 +8,19 @@ host does not see; it takes no argument, names every table by its schema, and no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+from app.domain.fork import EndReason, Outcome
+
+# Times and figures beyond these could not be added to: one such row would end the control plane's statements for all.
+MOST_NS = 4 * 10**18
+MOST_UNITS = 10**9
+HOST_IDS = r"""'^\[("[A-Za-z0-9._-]{1,64}"(,"[A-Za-z0-9._-]{1,64}")*)?\]$'"""
+_TEXT = r'"([^"\\]|\\.)*"'
+RESTORE_KEY = (
+    rf"""'^\{{"qemu_build":{_TEXT},"machine_type":{_TEXT},"""
+    rf""""accelerator":"(kvm|tcg)","cpu_model":{_TEXT}\}}$'"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +42,33 @@ def refuse(condition: str, what: str) -> str:
     )
 
 
+def unless_known(column: str, words: type[StrEnum]) -> str:
+    """A statement that refuses a word that nobody could read again."""
+    listed = ", ".join(f"'{word.value}'" for word in words)
+    return refuse(f"NEW.{column} IS NOT NULL AND NEW.{column} NOT IN ({listed})", "unknown word")
+
+
+def within(most: int, *columns: str) -> str:
+    """A statement that refuses what is below zero or above `most`; NULL is neither."""
+    outside = (f"coalesce(NEW.{name}, 0) NOT BETWEEN 0 AND {most}" for name in columns)
+    return refuse(" OR ".join(outside), "no such number")
+
+
+_FORK_TIMES = within(MOST_NS, "queued_ns", "ready_ns", "ended_ns", "kept_until_ns")
+_HOST_ROOM = within(MOST_UNITS, "memory_mib", "disk_gib", "slots")
+
 GUARDS: tuple[Guard, ...] = (
+    *(
+        Guard("host", verb, "room that can be added up", "", _HOST_ROOM)
+        for verb in ("INSERT", "UPDATE")
+    ),
+    Guard(
+        "trial",
+        "INSERT",
+        "room that can be added up",
+        "",
+        within(MOST_UNITS, "vcpus", "memory_mib", "disk_gib"),
+    ),
     Guard(
         "attempt",
         "INSERT",
@@ -47,19 +86,59 @@ GUARDS: tuple[Guard, ...] = (
         + refuse(
             "NEW.opened_ns > f.queued_ns + waits_ns + 86400000000000",
             "no machine is opened when its fork waits no more",
+        )
+        + within(MOST_NS, "opened_boot_ns", "lease_ns")
+        + refuse(
+            "NEW.closed_boot_ns IS NOT NULL OR NEW.failure IS NOT NULL OR NEW.opened_ns < 0 OR "
+            "NEW.verification_micros + NEW.tasks_micros + NEW.environment_micros <> 0",
+            "a machine that begins has cost nothing",
         ),
+    ),
+    Guard(
+        "attempt",
+        "UPDATE",
+        "what is shown of a machine's cost is within its lease, and an open one has not failed",
+        "",
+        within(MOST_NS, "ready_boot_ns", "closed_boot_ns", "ready_ns", "closed_ns", "late_ns")
+        + refuse(
+            "NEW.verification_micros::float8 + NEW.tasks_micros + NEW.environment_micros "
+            "> 2 + NEW.lease_ns / 3600000000000.0 * NEW.micros_per_hour",
+            "this machine cannot have cost that",
+        )
+        + refuse(
+            "NEW.closed_boot_ns IS NULL AND NEW.failure IS NOT NULL", "this machine has not ended"
+        ),
+    ),
+    Guard(
+        "event_count",
+        "UPDATE",
+        "events are numbered on, and some numbers are left",
+        "",
+        refuse("NEW.events NOT BETWEEN OLD.events AND 2000000000", "no such number"),
     ),
     Guard(
         "fork",
         "INSERT",
-        "forks join the build whose template lived here, and nothing else",
-        "",
-        refuse(
-            "NOT EXISTS (SELECT FROM public.build b JOIN public.attempt a "
-            "ON a.fork_id = b.template_fork_id WHERE b.run_id = NEW.run_id AND a.host_id = me "
-            "AND b.state IN ('queued', 'building', 'verifying'))",
+        "forks of what was made join the build whose template lived here, as many as it asks for, and nothing else",
+        "b public.build%ROWTYPE; t public.fork%ROWTYPE; joined bigint;",
+        "SELECT * INTO b FROM public.build WHERE run_id = NEW.run_id;\n"
+        "SELECT * INTO t FROM public.fork WHERE fork_id = b.template_fork_id;\n"
+        "SELECT count(*) INTO joined FROM public.fork WHERE run_id = NEW.run_id AND role = 'fork';\n"
+        + refuse(
+            "b.state NOT IN ('queued', 'building', 'verifying') OR NOT EXISTS (SELECT FROM "
+            "public.attempt a WHERE a.fork_id = b.template_fork_id AND a.host_id = me)",
             "no fork joins a run that is not built here",
-        ),
+        )
+        + refuse("joined >= (b.definition::json ->> 'repeat')::int", "all have joined")
+        + refuse(
+            "(NEW.project_id, NEW.bundle_id, NEW.snapshot, NEW.vcpus, NEW.memory_mib, NEW.disk_gib) <> "
+            "(t.project_id, b.build_id, t.snapshot, t.vcpus, t.memory_mib, t.disk_gib)",
+            "this is a fork of something else",
+        )
+        + refuse(
+            f"NEW.avoid_hosts <> '[]' OR NEW.restore_key !~ {RESTORE_KEY}", "nobody could place it"
+        )
+        + _FORK_TIMES,
     ),
     Guard(
         "fork",
@@ -83,7 +162,17 @@ GUARDS: tuple[Guard, ...] = (
             "NOT EXISTS (SELECT FROM public.attempt a WHERE a.attempt_id = NEW.attempt_id AND "
             "a.fork_id = NEW.fork_id AND a.host_id = me AND a.closed_boot_ns IS NULL)",
             "this machine is not of this fork",
-        ),
+        )
+        + "".join(
+            unless_known(column, words)
+            for column, words in (("reason", EndReason), ("kept", EndReason), ("outcome", Outcome))
+        )
+        + refuse(
+            f"NEW.avoid_hosts <> OLD.avoid_hosts AND NEW.avoid_hosts !~ {HOST_IDS}",
+            "nobody could place it",
+        )
+        + refuse("NEW.attempts NOT BETWEEN OLD.attempts AND OLD.attempts + 1", "no such number")
+        + _FORK_TIMES,
     ),
     Guard(
         "ledger",
@@ -154,5 +243,25 @@ GUARDS: tuple[Guard, ...] = (
             "OR NEW.candidate IS DISTINCT FROM OLD.candidate)",
             "this build has ended",
         ),
+    ),
+    Guard(
+        "snapshot",
+        "INSERT",
+        "what a build came to is the next version of its name, and of what its author defined",
+        "b public.build%ROWTYPE; newest integer;",
+        "SELECT * INTO b FROM public.build WHERE build_id = NEW.bundle_id;\n"
+        "SELECT coalesce(max(version), 0) INTO newest FROM public.snapshot\n"
+        "WHERE project_id = NEW.project_id AND name = NEW.name;\n"
+        + refuse("b.state NOT IN ('queued', 'building', 'verifying')", "this build has ended")
+        + refuse(
+            "NEW.version <> newest + 1 OR NEW.ref <> NEW.name || '@' || NEW.version",
+            "this is not the next version",
+        )
+        + refuse(
+            f"NEW.restore_key !~ {RESTORE_KEY} OR NEW.deleted_ns IS NOT NULL OR "
+            "(NEW.evidence IS JSON OBJECT AND NEW.provenance IS JSON OBJECT) IS NOT TRUE",
+            "nobody could read it",
+        )
+        + "NEW.definition := b.definition;\n",
     ),
 )

@@ -72,6 +72,15 @@ def _machine_here(attempt_id: str) -> str:
     return _there_is(f"public.attempt a WHERE a.attempt_id = {attempt_id} AND a.host_id = {ME}")
 
 
+def _command_here(row: str) -> str:
+    """Of a machine here, as a command of that machine's own fork."""
+    return _there_is(
+        "public.attempt a JOIN public.fork f ON f.fork_id = a.fork_id "
+        f"WHERE a.attempt_id = {row}.attempt_id AND a.host_id = {ME} "
+        f"AND f.fork_id = {row}.fork_id AND f.project_id = {row}.project_id"
+    )
+
+
 def _built(build_id: str) -> str:
     """What is visible of builds is what is built here."""
     return _there_is(f"public.build b WHERE b.build_id = {build_id}")
@@ -169,7 +178,7 @@ DECISIONS: dict[str, Decision] = {
     ),
     "exec": may(
         Right("SELECT", _machine_here("exec.attempt_id"), "commands of its machines"),
-        Right("INSERT", _machine_here("exec.attempt_id"), "a run's own command begins"),
+        Right("INSERT", _command_here("exec"), "a run's own command begins"),
         Right(
             "UPDATE",
             _machine_here("exec.attempt_id"),

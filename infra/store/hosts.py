@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Subquery, func, or_, select, union_all, update
+import structlog
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    func,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from app.domain.disk import DiskRoom
 from app.domain.explanation import Case
@@ -14,11 +25,12 @@ from app.domain.money import NS_PER_HOUR, NS_PER_SECOND
 from app.domain.placement import Host, Placement, Waiting
 from app.domain.quarantine import Quarantine
 from app.domain.spot import Notice
-from app.errors import NotFound
+from app.errors import NotFound, PromigenceError, Unavailable
 from infra.store import notices, placing, quarantine, trials
 from infra.store.cases import case_of
 from infra.store.deployments import deployment_of, remembers_more
 from infra.store.engine import AnyRow, Database, insert_new, locked
+from infra.store.readable import readable
 from infra.store.rows import lock_forks
 from infra.store.tables import forks, hosts, is_live, is_queued
 from infra.store.tables import trials as trial_rows
@@ -26,6 +38,8 @@ from infra.store.workers import is_leaving
 
 ALIVE_NS = 15 * NS_PER_SECOND
 LISTED_NS = 24 * NS_PER_HOUR
+
+log = structlog.get_logger(__name__)
 
 
 class Hosts:
@@ -99,21 +113,40 @@ class Hosts:
             return placing.assign(at, placements)
 
     def unassign_dead(self) -> int:
-        with self._database.write() as at:
+        with self._database.read() as at:
             now_ns = self._database.now_ns(at)
-            silent = hosts.c.heartbeat_ns < now_ns - ALIVE_NS
-            broken = (hosts.c.quarantine.is_not(None), hosts.c.disk_nearly_full)
-            out = (*broken, hosts.c.gone_ns.is_not(None), hosts.c.retired_ns.is_not(None))
-            shut = or_(silent, *out, is_leaving(now_ns))
-            leaving = lock_forks(
-                at, is_queued, forks.c.host_id.in_(select(hosts.c.host_id).where(shut))
-            )
-            placing.unassign(at, leaving)
+            leaving = list(at.execute(_left(now_ns)).scalars())
             old = trials.old(at, now_ns)
+        moved = sum(self._each(host_id, self._unassign) for host_id in leaving)
         # Hosts are locked in the order of their ids, so those of trials in a transaction of their own.
         for name in old:
-            self.let_go(name)
+            self._each(name, self._let_go)
+        return moved
+
+    def _unassign(self, host_id: str) -> int:
+        with self._database.write() as at:
+            here = _left(self._database.now_ns(at)).where(hosts.c.host_id == host_id)
+            leaving = lock_forks(at, is_queued, forks.c.host_id.in_(here))
+            placing.unassign(at, leaving)
         return len(leaving)
+
+    def _let_go(self, name: str) -> int:
+        self.let_go(name)
+        return 1
+
+    def _each(self, name: str, act: Callable[[str], int]) -> int:
+        """What it comes to for one host; nothing if it cannot be done.
+
+        A host may have written what cannot be read or added to. It was a transaction of its own: nothing is half done,
+        and those of other hosts are done all the same.
+        """
+        try:
+            return act(name)
+        except Unavailable:
+            raise
+        except (PromigenceError, ValueError) as wrong:
+            log.warning("not_unassigned", name=name, why=type(wrong).__name__)
+            return 0
 
     def give_notice(self, host_id: str, told: Notice) -> bool:
         with self._database.write() as at:
@@ -189,12 +222,22 @@ def holdings() -> Subquery:
 def hosts_of(at: Connection, now_ns: int) -> tuple[Host, ...]:
     """All hosts heard of in the last day, by id."""
     more = remembers_more(deployment_of(at))
-    rows = at.execute(
+    rows = (
         select(hosts, is_leaving(now_ns).label("draining"), more.label("is_ahead"))
         .where(_is_listed(now_ns))
         .order_by(hosts.c.host_id)
     )
-    return tuple(_host(row, now_ns) for row in rows)
+    return readable(at, rows, hosts.c.host_id, lambda row: _host(row, now_ns))
+
+
+def _left(now_ns: int) -> Select[Any]:
+    """Hosts from which those that wait there go elsewhere."""
+    broken = (hosts.c.quarantine.is_not(None), hosts.c.disk_nearly_full)
+    out = (*broken, hosts.c.gone_ns.is_not(None), hosts.c.retired_ns.is_not(None))
+    alive = hosts.c.heartbeat_ns.between(now_ns - ALIVE_NS, now_ns + ALIVE_NS)
+    waits = select(forks.c.fork_id).where(is_queued, forks.c.host_id == hosts.c.host_id)
+    shut = or_(~alive, *out, is_leaving(now_ns))
+    return select(hosts.c.host_id).where(waits.exists(), shut).order_by(hosts.c.host_id)
 
 
 def _is_listed(now_ns: int) -> ColumnElement[bool]:
@@ -210,9 +253,10 @@ def _host(row: AnyRow, now_ns: int) -> Host:
         slots=row.slots,
         free_slots=row.free_slots,
         mounted=row.mounted,
-        alive=now_ns - row.heartbeat_ns <= ALIVE_NS,
+        # Heartbeats are written by the database's clock: none is of a time to come but a lie, to outlive its host.
+        alive=abs(now_ns - row.heartbeat_ns) <= ALIVE_NS,
         draining=row.draining,
-        heartbeat_age_ns=max(0, now_ns - row.heartbeat_ns),
+        heartbeat_age_ns=abs(now_ns - row.heartbeat_ns),
         quarantine=row.quarantine,
         zone=row.zone,
         fetches=row.fetches,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, or_, select, update
+from sqlalchemy import Connection, Select, and_, func, not_, or_, select, update
 
 from app.domain.event import Event, EventKind
 from app.domain.placement import Placement, Waiting
@@ -124,16 +124,19 @@ def _fitting(
 ) -> list[Placement]:
     """Those of the placements, in their order, that the locked hosts have room for."""
     named = sorted({each.host_id for each in placements})
-    rows = at.execute(
-        locked(select(hosts).where(hosts.c.host_id.in_(named)).order_by(hosts.c.host_id))
+    room = (hosts.c.free_memory_mib, hosts.c.free_disk_gib, hosts.c.free_slots)
+    fit = and_(
+        hosts.c.quarantine.is_(None),
+        hosts.c.gone_ns.is_(None),
+        hosts.c.retired_ns.is_(None),
+        not_(hosts.c.disk_nearly_full),
     )
+    found = select(hosts.c.host_id, *room, fit.label("fit")).where(hosts.c.host_id.in_(named))
+    rows = at.execute(locked(found.order_by(hosts.c.host_id)))
     left = {
         row.host_id: (row.free_memory_mib, row.free_disk_gib, row.free_slots)
         for row in rows
-        if row.quarantine is None
-        and row.gone_ns is None
-        and row.retired_ns is None
-        and not row.disk_nearly_full
+        if row.fit
     }
     fitting = []
     for each in placements:

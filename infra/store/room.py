@@ -46,7 +46,7 @@ def _move(at: Connection, moving: list[Place], sign: int) -> None:
         at.execute(
             update(projects)
             .where(projects.c.project_id == project_id)
-            .values(live_forks=projects.c.live_forks + sign * count)
+            .values(live_forks=_counted(projects.c.live_forks, sign * count))
         )
 
 
@@ -63,6 +63,13 @@ def move_on(at: Connection, host_id: str, shapes: list[Shape], sign: int) -> Non
             free_slots=_left(hosts.c.free_slots, sign * len(shapes), hosts.c.slots),
         )
     )
+
+
+def _counted(live: Column[int], more: int) -> ColumnElement[int]:
+    # Hosts count too, and one may have counted too far down: no other's fork must fail to end because of it. The reaper
+    # counts again.
+    after = live + more
+    return case((after < 0, 0), else_=after)
 
 
 def _left(free: Column[int], taken: int, there_is: Column[int]) -> ColumnElement[int]:

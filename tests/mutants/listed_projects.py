@@ -41,8 +41,8 @@ PROJECT_MUTANTS = (
     ),
     Mutant(
         ROOM,
-        "projects.c.live_forks + sign * count",
-        "projects.c.live_forks + count",
+        "_counted(projects.c.live_forks, sign * count)",
+        "_counted(projects.c.live_forks, count)",
         "a fork that ends is no longer of its project's limit",
         PROJECTS,
     ),
