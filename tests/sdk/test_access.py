@@ -94,6 +94,24 @@ def test_a_key_without_a_scope_is_bad_usage(wire: Wire, time: FakeTime) -> None:
     assert wire.asked == []
 
 
+@pytest.mark.parametrize(
+    ("expires", "revoked", "state"),
+    [
+        (None, None, "live"),
+        ("2999-01-01T00:00:00.000Z", None, "live"),
+        ("2026-01-01T00:00:00.000Z", None, "expired"),
+        ("2026-01-01T00:00:00.000Z", "2025-12-01T06:00:00.000Z", "revoked"),
+    ],
+)
+def test_a_key_is_live_until_it_is_over_or_revoked(
+    wire: Wire, time: FakeTime, expires: str | None, revoked: str | None, state: str
+) -> None:
+    wire.will(
+        ok({"keys": [{**KEY, "expires_at": expires, "revoked_at": revoked}], "next_cursor": None})
+    )
+    assert cli(wire, time, "keys", "list").stdout.split()[-1] == state
+
+
 def test_a_person_reads_who_may_do_what_and_who_did(wire: Wire, time: FakeTime) -> None:
     wire.will(
         ok({"keys": [KEY], "next_cursor": None}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pwd
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.domain.account import Scope
+from app.domain.money import NS_PER_SECOND
 from app.errors import BadRequest, NotFound
 from infra import wiring
 from infra.settings import load
@@ -61,7 +63,16 @@ def test_a_name_that_is_none_makes_no_key(stack: Path, name: str) -> None:
 
 def test_a_key_ends_within_ten_years_if_it_ends(stack: Path) -> None:
     assert run(stack, "keys", "create", "x", "--expires", "3651").exit_code == 2
-    assert run(stack, "keys", "create", "x", "--expires", "3650").exit_code == 0
+    assert told(stack, "keys", "create", "x", "--expires", "3650")["state"] == "live"
+
+
+def test_a_key_whose_time_is_over_is_listed_so(
+    stack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(stack, "keys", "create", "x", "--expires", "1")
+    tomorrow_ns = time.time_ns() + 24 * 3600 * NS_PER_SECOND
+    monkeypatch.setattr("workers.keys.time.time_ns", lambda: tomorrow_ns)
+    assert [key["state"] for key in told(stack, "keys", "list")] == ["expired"]
 
 
 def test_keys_are_listed_with_their_use_and_what_they_are_hashed_with(
@@ -90,7 +101,7 @@ def test_keys_are_listed_with_their_use_and_what_they_are_hashed_with(
 def test_an_operator_revokes_the_last_key_too(stack: Path) -> None:
     key = told(stack, "keys", "create", "only")
     assert run(stack, "keys", "revoke", key["key_id"]).exit_code == 0
-    assert told(stack, "keys", "revoke", key["key_id"])["revoked"]
+    assert told(stack, "keys", "revoke", key["key_id"])["state"] == "revoked"
     error = run(stack, "keys", "revoke", "key_none").exception
     assert isinstance(error, NotFound)
 
