@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drills.compose.engine import Deployment
+from drills.steps import until
 from promigence import Promigence
 from promigence.types import Failure, Report
 
@@ -17,7 +18,6 @@ FORKS, CAP_USD = 3, 0.5
 BUSY_S = 40
 FINAL_WITHIN_S, RUNNING_WITHIN_S, BACK_WITHIN_S, TOLD_WITHIN_S = 240.0, 180.0, 90.0, 180.0
 WORD = "collected"
-_LOOK_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,3 @@ def _worker(here: Deployment) -> int | None:
     parts = {part["name"]: part for part in here.server("host", "status")}
     worker = parts.get("worker")
     return int(worker["pid"]) if worker is not None and worker["ready"] else None
-
-
-def until(holds: Callable[[], bool], within_s: float, what: str) -> None:
-    """Raises TimeoutError."""
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {within_s:g} s: {what}")
-        time.sleep(_LOOK_S)

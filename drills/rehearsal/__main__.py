@@ -27,6 +27,7 @@ from drills.rehearsal.judge import outcomes_by_host, wrong_notice, wrong_step
 from drills.rehearsal.leavings import Seen, look
 from drills.rehearsal.story import Step
 from drills.rows import account_of
+from drills.steps import until
 
 DIRECTORY = Path(".promigence/rehearsal")
 WHOLE, QUICK = Step(forks=24, busy_s=8.0), Step(forks=9, busy_s=4.0, hurried=True)
@@ -121,7 +122,7 @@ def _cleared(here: Deployment, *, hurried: bool) -> Seen:
     here.client.snapshots.delete(story.SNAPSHOT)
     if hurried:
         here.mend(*(host.directory for host in up))
-    story.until(lambda: not story.kept(here), GONE_WITHIN_S, "the snapshot is gone")
+    until(lambda: not story.kept(here), GONE_WITHIN_S, "the snapshot is gone")
     for host in up:
         host.down()
 

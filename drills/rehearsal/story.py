@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from app.domain.cloud import TAG_DEADLINE, TAG_DEPLOYMENT, TAG_TOKEN
 from drills.rehearsal.deployment import DEPLOYMENT, Deployment
 from drills.rehearsal.hosts import Host
 from drills.rehearsal.zone import ZONE
+from drills.steps import until
 from promigence import Promigence
 from promigence.types import Definition, Fork, Report
 
@@ -23,7 +23,6 @@ TEST_S, COMMAND_S = 10.0, 20.0
 # With four on two hosts, each has some.
 HELD = 4
 _ON_A_MACHINE = frozenset({"restoring", "checking", "ready", "running"})
-_LOOK_S = 0.25
 LONG_AGO_NS = 900 * 1_000_000_000
 _OLDER = (
     "UPDATE resource SET intended_ns = intended_ns - %s, made_ns = made_ns - %s"
@@ -153,15 +152,6 @@ def kept(here: Deployment) -> list[str]:
     """The account's snapshots."""
     found = here.account.ec2().describe_snapshots(OwnerIds=["self"])["Snapshots"]
     return sorted(snapshot["SnapshotId"] for snapshot in found)
-
-
-def until(holds: Callable[[], object], within_s: float, what: str) -> None:
-    """Wait for something that the deployment brings about. Raises TimeoutError that names it."""
-    end = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {within_s:g} s: {what}")
-        time.sleep(_LOOK_S)
 
 
 def _definition() -> Definition:

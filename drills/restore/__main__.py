@@ -31,7 +31,7 @@ from drills.rehearsal import redis
 from drills.restore import backup
 from drills.rig import smallest
 from drills.rows import account_of, unfinished
-from drills.story import STEP_S, Found, ready, states, step, until, written_env
+from drills.steps import STEP_S, Found, ready, states, step, until, written_env
 from infra.qemu import keeper
 from infra.qemu.home import Home
 from promigence import Promigence, PromigenceError
@@ -140,8 +140,14 @@ def _drill(deployment: Deployment, taken: Path, seen: Found) -> None:
         seen.expect("machines before", len(live), 3)
     began_s = time.monotonic()
     backup.put_back(deployment.database, taken)
-    until(lambda: "database_went_back" in deployment.host.log("worker"), "the host's notice")
-    until(lambda: "database_went_back" in deployment.control.log("billing"), "billing's notice")
+    until(
+        lambda: "database_went_back" in deployment.host.log("worker"), STEP_S, "the host's notice"
+    )
+    until(
+        lambda: "database_went_back" in deployment.control.log("billing"),
+        STEP_S,
+        "billing's notice",
+    )
     seen.figures["noticed_s"] = round(time.monotonic() - began_s, 1)
     seen.expect("machines while nobody has said so", deployment.machines() == live, True)
     hosts = json.loads(deployment.control.run("hosts", "--json").stdout)
@@ -150,7 +156,11 @@ def _drill(deployment: Deployment, taken: Path, seen: Found) -> None:
     found = {each["kind"] for each in json.loads(doctor.stdout)["findings"]}
     seen.expect("doctor says so", "database_went_back" in found, True)
     _say_so(deployment, seen)
-    until(lambda: not deployment.machines() & live, "the machines of the older epoch to be gone")
+    until(
+        lambda: not deployment.machines() & live,
+        STEP_S,
+        "the machines of the older epoch to be gone",
+    )
     seen.figures["ended_s"] = round(time.monotonic() - began_s, 1)
     with deployment.client() as client:
         _judge(deployment, client, before, held, after, seen)
@@ -177,7 +187,7 @@ def _judge(
     seen.expect("the command from before", fork["outcome"], "env_failed")
     evidence = failure.get("evidence", {})
     seen.expect("its evidence", evidence.get("epoch"), seen.figures["epoch"])
-    again = until(lambda: ready(client, held), "the held fork on another machine")
+    again = until(lambda: ready(client, held), STEP_S, "the held fork on another machine")
     said = client.forks.exec(again, {"sh": "echo here"})["stdout"]
     seen.expect("the held fork on another machine", said, "here\n")
     seen.expect("its machines", len(_attempts(deployment, held)), 2)
@@ -188,7 +198,7 @@ def _judge(
     for run_id in (before, held):
         books = account_of(deployment.database, run_id)
         seen.wrong += [*wrong_sums(books), *wrong_charges(books)]
-    until(lambda: not unfinished(deployment.database), "rows that are final")
+    until(lambda: not unfinished(deployment.database), STEP_S, "rows that are final")
     stored = {
         row["bundle_id"] for row in deployment.database.rows("SELECT bundle_id FROM snapshot")
     }
@@ -198,13 +208,13 @@ def _judge(
 
 def _running(client: Promigence, command: Any) -> str:
     run = client.runs.start(SNAPSHOT, count=1, spend_cap=5.0, exec=command, verify_each=False)
-    until(lambda: states(client, run["run_id"]) == ["running"], "a command that runs")
+    until(lambda: states(client, run["run_id"]) == ["running"], STEP_S, "a command that runs")
     return str(run["run_id"])
 
 
 def _held(client: Promigence) -> str:
     run = client.runs.start(SNAPSHOT, count=1, spend_cap=5.0, hold_seconds=900, verify_each=False)
-    until(lambda: ready(client, run["run_id"]), "a held fork")
+    until(lambda: ready(client, run["run_id"]), STEP_S, "a held fork")
     return str(run["run_id"])
 
 

@@ -29,7 +29,7 @@ from drills.books import wrong_charges, wrong_report, wrong_sums
 from drills.postgres import Postgres
 from drills.rig import smallest
 from drills.rows import account_of
-from drills.story import STEP_S, Found, ready, states, step, until, written_env
+from drills.steps import STEP_S, Found, ready, states, step, until, written_env
 from drills.upgrade.installation import Installation, NoReleaseError, before, made
 from drills.upgrade.watch import polling, serving
 from infra.stack.process import Process
@@ -129,13 +129,13 @@ def _drill(stage: Stage, minutes: float, seen: Found) -> None:
         SNAPSHOT, count=1, spend_cap=5.0, exec={"sh": lines, "timeout_seconds": count * 3 + 60}
     )
     held = client.runs.start(SNAPSHOT, count=1, spend_cap=5.0, hold_seconds=count * 3 + 600)
-    fork_id = until(lambda: ready(client, held["run_id"]), "a held fork")
-    until(lambda: states(client, long["run_id"]) == ["running"], "the long command")
+    fork_id = until(lambda: ready(client, held["run_id"]), STEP_S, "a held fork")
+    until(lambda: states(client, long["run_id"]) == ["running"], STEP_S, "the long command")
     with polling(stage.base_url, stage.key) as away, serving(client, fork_id) as told:
         _old_on_new_schema(stage, seen)
         quiet_s = away.longest_s
         upgrading = _begin_upgrade(stage)
-        until(lambda: _drains(stage), "a worker that drains")
+        until(lambda: _drains(stage), STEP_S, "a worker that drains")
         after = step(client, SNAPSHOT)
         seen.expect("a step while the old worker drains", after[0], 2)
         seen.figures["new_worker_took_it"] = not set(stage.claims(after[1])) & set(
@@ -176,7 +176,7 @@ def _old_on_new_schema(stage: Stage, seen: Found) -> None:
     api = stage.part("api")
     assert api is not None
     api.signal(signal.SIGKILL)
-    until(lambda: stage.part("api") not in (None, api), "the old API started anew")
+    until(lambda: stage.part("api") not in (None, api), STEP_S, "the old API started anew")
     seen.expect("a step by an old API that was started on it", step(stage.client, SNAPSHOT)[0], 2)
 
 

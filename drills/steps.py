@@ -1,4 +1,4 @@
-"""What a drill that plays one story finds, and how it waits and tells it."""
+"""What a drill that plays a story finds and how it tells it; the small steps that it takes, and how it waits."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Found:
             print(f"logs: {logs}", file=sys.stderr)
 
 
-def until(look: Callable[[], T | None], what: str, within_s: float = STEP_S) -> T:
-    """What it finds, as soon as that is true. Raises TimeoutError."""
+def until(look: Callable[[], T | None], within_s: float, what: str) -> T:
+    """What it finds, as soon as that is true. Raises TimeoutError that names what was waited for."""
     end_s = time.monotonic() + within_s
     while time.monotonic() < end_s:
         found = look()
         if found:
             return found
         time.sleep(LOOK_S)
-    raise TimeoutError(f"waited for {what}")
+    raise TimeoutError(f"not within {within_s:g} s: {what}")
 
 
 def written_env(directory: Path) -> dict[str, str]:
