@@ -183,6 +183,7 @@ def migrate(directory: Dir = HERE) -> None:
     uses any more, unless somebody is there who may need it.
     """
     from infra import wiring
+    from infra.store.migrate import known_revision
 
     settings = load(directory)
     wiring.migrate(settings)
@@ -190,6 +191,7 @@ def migrate(directory: Dir = HERE) -> None:
         wiring.contract(settings)
     except Conflict as needed:
         _say(f"{needed.code}: {needed.message}")
+    print(f"the schema is {known_revision()}")
 
 
 @app.command()

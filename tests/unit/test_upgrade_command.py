@@ -7,9 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from app.errors import NotFound
 from infra.stack.process import Process
+from infra.store.migrate import known_revision
+from workers.server import app
 from workers.stack.upgrade import Outlook, PartRelease, check, upgrade, with_flower
 from workers.upgrade import shown, words
 
@@ -66,3 +69,9 @@ def test_where_no_stack_is_there_is_nothing_to_upgrade(
     with pytest.raises(NotFound, match="there is no stack in"):
         look(tmp_path / "none")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_migration_says_which_schema_it_is_now(tmp_path: Path) -> None:
+    for _ in range(2):
+        said = CliRunner().invoke(app, ["migrate", "--dir", str(tmp_path)])
+        assert (said.exit_code, said.stdout) == (0, f"the schema is {known_revision()}\n")
