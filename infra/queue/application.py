@@ -12,6 +12,7 @@ def celery(broker_url: str) -> Celery:
     """The application as both ends configure it. Nothing connects before the first use."""
     app = Celery("promigence", broker=without_tls(broker_url), set_as_current=False)
     app.conf.update(
+        broker_transport="infra.queue.transport:Transport",
         # A worker on a compromised host must not be sent code: data only.
         task_serializer="json",
         accept_content=["json"],

@@ -84,7 +84,9 @@ class RedisWakes:
                     self._subscribed.set()
                     self._outage.ended()
                 elif message["type"] == "pmessage":
-                    self._wake(bytes(message["channel"]).decode().removeprefix(WAKES))
+                    self._wake(
+                        bytes(message["channel"]).decode(errors="replace").removeprefix(WAKES)
+                    )
 
     def _wake(self, exec_id: str) -> None:
         for event in self._heard.get(exec_id, ()):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -12,12 +14,27 @@ import pytest
 
 from app.flow import place
 from app.ports import Ports
-from infra.queue import CONTROL, CeleryBells, celery
+from infra.queue import CONTROL, CeleryBells, Task, celery
+from infra.queue.transport import is_bell
+from tests.integration.guarded_redis import GuardedRedis, guarded
 from tests.integration.stacks import until
 from tests.integration.test_queue import bells, running, socket
 from workers.placing import placing
 
 LIMIT_S = 20.0
+NO_MESSAGES = ("", "no JSON", b"\xff", "1", "[]", "null", "{}", '{"body": "", "properties": null}')
+NEXT = [{"task": Task.FORK.value, "args": [], "options": {"queue": "host.other"}}]
+ALTERED: tuple[dict[str, object], ...] = (
+    {"content-type": "application/x-python-serialize"},
+    {"body": "%"},
+    {"body": None},
+    {"body": [[], {}, {"callbacks": NEXT}]},
+    {"body": [[], {}, {"chain": NEXT}]},
+    {"headers": {"task": "another"}},
+    {"headers": {"eta": "2099-01-01T00:00:00+00:00"}},
+    {"headers": {"retries": "many"}},
+    {"headers": {"timelimit": "none"}},
+)
 __all__ = ["bells", "socket"]  # fixtures
 
 
@@ -41,6 +58,12 @@ def placer(monkeypatch: pytest.MonkeyPatch) -> Placer:
     made = Placer()
     monkeypatch.setattr(place, "place", made.place)
     return made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedRedis]:
+    with guarded(tmp_path_factory.mktemp("redis")) as running:
+        yield running
 
 
 @contextmanager
@@ -121,6 +144,41 @@ def test_a_fault_of_the_rows_ends_neither_the_consumer_nor_the_process(
         placer.asked.clear()
         bells.place()
         assert placer.asked.wait(LIMIT_S)
+
+
+def test_what_is_no_bell_ends_nothing_and_is_not_obeyed(
+    server: GuardedRedis, placer: Placer
+) -> None:
+    """Any host may put anything into `control`."""
+    assert is_bell(json.loads(_bell({})))
+    with (
+        closing(CeleryBells(server.control(), at_once=1)) as bells,
+        placing(cast(Ports, None), bells, server.control(), "here"),
+    ):
+        put: tuple[str | bytes, ...] = (*NO_MESSAGES, "[" * 100_000, *map(_bell, ALTERED))
+        for each in put:
+            server.admin.lpush(CONTROL, each)
+            bells.echo(CONTROL, "token")
+            assert bells.echoed(CONTROL, "token", LIMIT_S), each[:100]
+        assert not placer.asked.is_set()
+        assert server.admin.llen("host.other") == 0
+        server.admin.lpush(CONTROL, _bell({}))
+        assert placer.asked.wait(LIMIT_S)
+
+
+def _bell(altered: dict[str, object]) -> str:
+    """A bell that Celery would take, with other words in it."""
+    body = altered.get("body", [[], {}, {}])
+    headers = {"task": Task.PLACE.value, "id": "one", "root_id": "one", "lang": "py"}
+    properties = {"delivery_tag": "one", "reply_to": "one", "correlation_id": "one"}
+    message = {
+        "body": body if isinstance(body, str) else b64encode(json.dumps(body).encode()).decode(),
+        "content-type": altered.get("content-type", "application/json"),
+        "content-encoding": "utf-8",
+        "headers": headers | cast(dict[str, object], altered.get("headers", {})),
+        "properties": properties | {"body_encoding": "base64", "delivery_info": {}},
+    }
+    return json.dumps(message)
 
 
 def _rung_until_heard(bells: CeleryBells, placer: Placer) -> None:

@@ -110,12 +110,14 @@ def test_a_waiter_is_woken_for_its_command_only(bells: CeleryBells, socket: Path
         wakes = RedisWakes(f"redis+socket://{socket}")
         try:
             async with wakes.listening("exec_1") as one, wakes.listening("exec_2") as other:
+                # What a host tells in a name that is none deafens nobody.
+                await asyncio.to_thread(broker.publish, b"promigence:wake:\xff", b"")
                 await asyncio.to_thread(bells.woken, "exec_1")
                 return await one.wait(LIMIT_S), await other.wait(0.1)
         finally:
             await wakes.aclose()
 
-    with running(socket):
+    with running(socket) as broker:
         assert asyncio.run(wait()) == (True, False)
 
 
