@@ -265,3 +265,27 @@ GUARDS: tuple[Guard, ...] = (
         + "NEW.definition := b.definition;\n",
     ),
 )
+
+# When a host's transaction is whole: an entry without what it is of would keep the control plane from booking its own,
+# and one without its run's figures every other host.
+BOOKED = (
+    "CREATE OR REPLACE FUNCTION public.promigence_booked() RETURNS trigger LANGUAGE plpgsql "
+    "SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$\n"
+    "DECLARE r public.run%ROWTYPE; granted numeric; charged numeric;\n"
+    "BEGIN\n"
+    + refuse(
+        "CASE NEW.kind WHEN 'return' THEN NOT EXISTS (SELECT FROM public.fork "
+        "WHERE fork_id = NEW.subject_id AND state = 'ended') ELSE NOT EXISTS (SELECT FROM "
+        "public.attempt WHERE attempt_id = NEW.subject_id AND closed_boot_ns IS NOT NULL) END",
+        "this entry is of an end that was none",
+    )
+    + "IF NEW.kind = 'charge' THEN\n"
+    "SELECT * INTO r FROM public.run WHERE run_id = NEW.run_id;\n"
+    "SELECT sum(granted_micros), sum(charged_micros) INTO granted, charged\n"
+    "FROM public.ledger WHERE run_id = NEW.run_id;\n"
+    + refuse(
+        "r.granted_micros <> granted OR r.charged_micros <> charged",
+        "these figures are not those of its entries",
+    )
+    + "END IF;\nRETURN NULL;\nEND $$"
+)

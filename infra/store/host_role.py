@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from app.domain.access import HOST_ROLE
 from infra.store.engine import Database
-from infra.store.host_guards import GUARDS, Guard
+from infra.store.host_guards import BOOKED, GUARDS, Guard
 from infra.store.host_rights import DECISIONS, Right
 from infra.store.migrate import MIGRATION_LOCK, VERSIONS
 
@@ -122,6 +122,13 @@ def _statements() -> Iterator[str]:
             yield _grant(table, right)
     for guard in GUARDS:
         yield from _guard(guard)
+    yield BOOKED
+    yield "REVOKE ALL ON FUNCTION public.promigence_booked() FROM PUBLIC"
+    yield "DROP TRIGGER IF EXISTS promigence_booked ON public.ledger"
+    yield (
+        "CREATE CONSTRAINT TRIGGER promigence_booked AFTER INSERT ON public.ledger DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW WHEN (public.promigence_host_id() IS NOT NULL) EXECUTE FUNCTION public.promigence_booked()"
+    )
 
 
 def _policy(table: str, right: Right) -> str:

@@ -151,3 +151,20 @@ def test_commands_are_of_its_own_forks(scene: Scene) -> None:
             scene.host.execute(asked.format(fork_id, project_id).encode())
         assert refused.value.sqlstate == NOT_PERMITTED
     assert scene.host.execute(asked.format(mine, "'default'").encode()).rowcount == 1
+
+
+def test_no_entry_is_of_an_end_that_was_none(scene: Scene) -> None:
+    """It would keep the control plane from ever closing this machine."""
+    booked = (
+        "INSERT INTO ledger SELECT attempt_id, 'charge', 0, run_id, 0, -1000, 1000, 1 FROM attempt"
+    )
+    returned = "INSERT INTO ledger SELECT fork_id, 'return', 0, run_id, 1, -1, 0, 1 FROM attempt"
+    ended = (
+        "UPDATE attempt SET closed_boot_ns = 10000000000, closed_ns = 1, charged_micros = 1000, "
+        "tasks_micros = 1000"
+    )
+    for statements in (booked, returned, f"BEGIN; {booked}; {ended}; COMMIT"):
+        with pytest.raises(psycopg.Error) as refused:
+            scene.host.execute(statements.encode())
+        assert refused.value.sqlstate == NOT_PERMITTED, statements
+        scene.host.rollback()
