@@ -21,6 +21,8 @@ from infra.queue.names import CONTROL, Task
 # Whoever floods a queue does not flood the log.
 TELL_EVERY_S = 60.0
 LISTS = (CONTROL, "host.", "worker.")
+# What is asked of a worker by its name is no list: a channel, on which the control plane and Flower alone may speak.
+ASKED = ".celery.pidbox"
 _TASKS = frozenset(task.value for task in Task)
 
 log = structlog.get_logger("infra.queue")
@@ -48,7 +50,7 @@ class Transport(redis.Transport):
     _told_at_s = float("-inf")
 
     def _deliver(self, message: object, queue: str | None) -> None:
-        if queue is not None and queue.startswith(LISTS) and not is_bell(message):
+        if queue is not None and _is_list(queue) and not is_bell(message):
             self.dropped()
             return
         super()._deliver(message, queue)
@@ -59,6 +61,10 @@ class Transport(redis.Transport):
         if now_s - self._told_at_s >= TELL_EVERY_S:
             self._told_at_s = now_s
             log.warning("no_bell_of_ours")
+
+
+def _is_list(queue: str) -> bool:
+    return queue.startswith(LISTS) and not queue.endswith(ASKED)
 
 
 def is_bell(message: Any) -> bool:
