@@ -29,7 +29,10 @@ def run(settings: Settings) -> None:
         raise BadRequest("no_flower_password", "set PROMIGENCE_FLOWER_PASSWORD")
     credentials = f"{settings.flower_user}:{settings.flower_password.get_secret_value()}"
     urls.handlers[:] = locked(urls.handlers)
-    celery(settings.flower_broker_url).start(
+    app = celery(settings.flower_broker_url)
+    # Its page of queues knows Redis by the name that kombu has for it, and it takes no bells.
+    app.conf.broker_transport = None
+    app.start(
         argv=[
             "flower",
             f"--address={settings.flower_host}",
