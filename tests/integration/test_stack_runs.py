@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -185,7 +186,7 @@ def test_flower_is_shut_to_strangers(stack: Stack) -> None:
         assert visitor.get(bare.join("/api/workers")).status_code == 401
         known = visitor.get(url, follow_redirects=True)
     assert known.status_code == 200
-    assert "worker.claim_" in known.text
+    assert f"worker.{socket.gethostname()}:" in known.text
 
 
 def test_every_part_answers_its_probe(stack: Stack) -> None:
