@@ -164,7 +164,7 @@ def _drill(stage: Stage, minutes: float, seen: Found) -> None:
     runs = (long["run_id"], held["run_id"], after[1], last[1])
     seen.wrong += [broken for run_id in runs for broken in _broken_laws(stage, run_id)]
     left = stage.installation.run("upgrade", "--check", "--dir", str(stage.directory))
-    seen.expect("what is left to do", "nothing is left to do" in left, True)
+    seen.expect("whether nothing is left to do", "nothing is left to do" in left, True)
 
 
 def _old_on_new_schema(stage: Stage, seen: Found) -> None:
