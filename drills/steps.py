@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -76,3 +77,11 @@ def ready(client: Promigence, run_id: str) -> str | None:
 
 def states(client: Promigence, run_id: str) -> list[str]:
     return [str(fork["state"]) for fork in client.runs.forks(run_id)]
+
+
+def free_port() -> int:
+    """One of 127.0.0.1 that nobody has at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

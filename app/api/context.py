@@ -11,8 +11,8 @@ from typing import Annotated, ParamSpec, TypeVar, cast
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
+from app.api.lately import Lately
 from app.api.ready import Readiness
-from app.api.trail import Refusals
 from app.api.watching import Watchers
 from app.domain.account import Caller
 from app.errors import BadRequest
@@ -21,6 +21,8 @@ from app.ports import Ports, Wakes
 
 # A report of 5,000 forks takes some hundred MiB while it is made.
 REPORTS_AT_ONCE = 2
+# A key that can change nothing must not be able to fill the audit log either.
+REFUSALS_S = 60.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +30,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`spool` is a directory on a disk, where uploads wait until they are whole; `reports` are being made."""
+    """`spool` is a directory on a disk, where uploads wait until they are whole; `reports` are being made,
+    `refusals` for want of a scope were noted in the audit log."""
 
     ports: Ports
     wakes: Wakes
@@ -37,7 +40,7 @@ class Context:
     readiness: Readiness
     watchers: Watchers
     reports: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(REPORTS_AT_ONCE))
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: Lately = field(default_factory=lambda: Lately(REFUSALS_S))
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A call that may block (a database, a disk), on a thread of the sized pool."""

@@ -126,7 +126,7 @@ async def _ask(request: Request, scope: Scope, entry: Entry) -> None:
         caller_of(request).need(scope)
     except Forbidden as refused:
         context = context_of(request)
-        if context.refusals.is_new(entry.actor, entry.action, time.monotonic()):
+        if context.refusals.is_new((entry.actor, entry.action), time.monotonic()):
             refusal = replace(entry, status=refused.status)
             await context.run(context.ports.audit.begin, refusal)
         raise

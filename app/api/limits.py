@@ -20,12 +20,14 @@ from anyio import fail_after
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import answer
+from app.api.lately import Lately
 from app.errors import RateLimited
 
 log = logging.getLogger(__name__)
 
 # Whoever does not take a part of its answer for so long has gone; what the answer is read from is given back.
 SLOWEST_READ_S = 60.0
+TOLD_S = 1.0
 # How many callers are remembered, at about 100 bytes each.
 _REMEMBERED = 100_000
 # An address of IPv6 is a network of its own: whoever has one has 2**64.
@@ -127,7 +129,7 @@ class Throttle:
         self._allowances = allowances
         self._requests = Buckets(allowances.requests)
         self._in_flight: Counter[str] = Counter()
-        self._told_at: dict[str, float] = {}
+        self._told = Lately(TOLD_S)
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,9 +168,7 @@ class Throttle:
 
     def _tell(self, key_id: str, limited: RateLimited) -> None:
         """A line a second for a key: whoever floods us must not flood our log."""
-        now_s = self._clock()
-        if now_s - self._told_at.get(key_id, float("-inf")) >= 1.0:
-            self._told_at[key_id] = now_s
+        if self._told.is_new(key_id, self._clock()):
             log.warning("key %s is rate limited: %s", key_id, limited.message)
 
 

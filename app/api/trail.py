@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,28 +13,7 @@ from app.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
-NOTED_S = 60.0
-MOST_NOTED = 10_000
-
 End = Callable[[Entry], Awaitable[None]]
-
-
-@dataclass(slots=True)
-class Refusals:
-    """Which refusals for want of a scope were noted a moment ago: a key that can change nothing must not be able to
-    fill the log either. Of this process alone.
-    """
-
-    _noted: dict[tuple[str, str], float] = field(default_factory=dict)
-
-    def is_new(self, actor: str, action: str, now_s: float) -> bool:
-        """Whether this one was not noted within the last minute; if so it is now."""
-        if now_s - self._noted.get((actor, action), -NOTED_S) < NOTED_S:
-            return False
-        if len(self._noted) >= MOST_NOTED:
-            self._noted.clear()
-        self._noted[actor, action] = now_s
-        return True
 
 
 class Trail:

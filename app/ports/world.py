@@ -242,7 +242,7 @@ class Guest(Protocol):
     def allow(self, name: str, targets: tuple[str, ...]) -> None:
         """Let the guest reach these `host:port` through an HTTP proxy on its own 127.0.0.1:3128, and nothing else.
 
-        Checked again at each connection, by address (`6-aws.md`). Empty closes it. Refusals are kept for `egress_log`.
+        Checked again at each connection, by address. Empty closes it. Refusals are kept for `egress_log`.
         """
         ...
 

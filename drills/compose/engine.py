@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.stack import uninterrupted
+from drills.steps import free_port
 from promigence import Promigence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,8 +85,8 @@ def prepared(*, build: bool) -> Iterator[Deployment]:
     environment = {
         **os.environ,
         "PROMIGENCE_SECRETS": str(folder / "secrets"),
-        "PROMIGENCE_API_PORT": str(_free_port()),
-        "PROMIGENCE_FLOWER_PORT": str(_free_port()),
+        "PROMIGENCE_API_PORT": str(free_port()),
+        "PROMIGENCE_FLOWER_PORT": str(free_port()),
         "PROMIGENCE_HOST_ID": f"smoke-{secrets.token_hex(3)}",
     }
     here = Deployment(environment, folder / "secrets")
@@ -144,10 +144,3 @@ def _said(argv: tuple[str, ...], environment: dict[str, str], within_s: float) -
         tail = (done.stderr or done.stdout).strip()[-2000:]
         raise subprocess.CalledProcessError(done.returncode, f"{' '.join(argv[:8])}: {tail}")
     return done.stdout
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 
 import redis
 
+from drills.steps import free_port
 from workers.stack.supervise import redis_binary
 
 _UP_WITHIN_S, _DOWN_WITHIN_S = 20.0, 10.0
@@ -35,7 +35,7 @@ def running() -> Iterator[str]:
     binary, setpriv = redis_binary(), shutil.which("setpriv")
     assert binary is not None
     assert setpriv is not None
-    port, password = _free_port(), secrets.token_urlsafe(24)
+    port, password = free_port(), secrets.token_urlsafe(24)
     server = subprocess.Popen(
         (setpriv, "--pdeathsig", "KILL", str(binary), "-"),
         stdin=subprocess.PIPE,
@@ -76,10 +76,3 @@ def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
                 if server.poll() is not None or time.monotonic() > until:
                     raise
                 time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from app.api.trail import Refusals
+from app.api.context import REFUSALS_S
+from app.api.lately import Lately
 from app.domain.account import Scope
 from app.domain.audit import MAX_TARGET_CHARS, Entry, Sought
 from app.errors import NotFound, PromigenceError, Unavailable
@@ -74,9 +75,9 @@ def test_a_key_that_may_change_nothing_cannot_fill_the_log(suite: Door) -> None:
     assert set(seen) == {403}
     noted = sorted(each.action for each in log(suite, actor=own_key(reader)))
     assert noted == ["cancel_run", "run_command", "start_run"]
-    refusals = Refusals()
+    refusals = Lately(REFUSALS_S)
     instants = (0.0, 59.9, 60.0, 60.1, 120.0)
-    assert [refusals.is_new("key_1", "a", now_s) for now_s in instants] == [
+    assert [refusals.is_new(("key_1", "a"), now_s) for now_s in instants] == [
         *(True, False, True, False, True)
     ]
 
